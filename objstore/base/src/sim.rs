@@ -1,0 +1,1 @@
+//! The doors over memory, with crashes.

@@ -1,0 +1,120 @@
+//! The shard protocol: what a client asks of one OSD. An OSD knows no files and no erasure code, and talks to no other.
+
+use crate::{Code, Codec, InodeId, OsdId, SessionEpoch, SessionId, StripeId};
+use bytes::Bytes;
+use holdfast_objstore_base::BoxFuture;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// One shard of one stripe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ShardKey {
+    pub stripe: StripeId,
+    pub shard: u8,
+}
+
+impl std::fmt::Display for ShardKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.stripe, self.shard)
+    }
+}
+
+/// Stored beside every shard, so that a log alone tells what it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShardHead {
+    pub key: ShardKey,
+    pub codec: Codec,
+    pub code: Code,
+    /// Data bytes of the whole stripe.
+    pub stripe_len: u32,
+    /// Over the block checksums of *all* shards of the stripe; shards whose digests differ are never decoded together.
+    pub digest: u64,
+    pub session: SessionId,
+    pub epoch: SessionEpoch,
+    pub hint: Hint,
+}
+
+/// For disaster recovery only: whom the stripe's first byte belonged to when it was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Hint {
+    pub bucket: u32,
+    pub inode: InodeId,
+    /// 4 MiB chunk of the inode's address space.
+    pub chunk: u32,
+}
+
+/// A shard on its way to an OSD.
+#[derive(Debug, Clone)]
+pub struct ShardPut {
+    pub head: ShardHead,
+    /// The shard's bytes: whole blocks, block-aligned in memory where the caller can.
+    pub data: Bytes,
+    /// CRC32C of each block of `data`.
+    pub crcs: Arc<[u32]>,
+}
+
+/// What an OSD answers to a read: bytes whose checksums were verified on the OSD.
+#[derive(Debug, Clone)]
+pub struct ShardRead {
+    pub head: ShardHead,
+    /// Exactly the bytes asked for.
+    pub data: Bytes,
+}
+
+/// Space of one OSD, bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OsdSpace {
+    /// What the OSD may use in all.
+    pub total: u64,
+    /// Live shards with their headers.
+    pub live: u64,
+    /// Segments in use, live and dead bytes alike.
+    pub used: u64,
+    /// What may still be appended before ENOSPC (the reserve is already taken off).
+    pub free: u64,
+}
+
+/// Named by what the caller can do.
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+pub enum Error {
+    /// The OSD does not hold this shard: re-read the map, then decode.
+    #[error("{osd} has no shard {key}")]
+    NotFound { osd: OsdId, key: ShardKey },
+    /// The shard is there but its bytes are not what was written: decode and repair.
+    #[error("{osd}: shard {key} is corrupt: {why}")]
+    Corrupt { osd: OsdId, key: ShardKey, why: String },
+    /// No room before the reserve.
+    #[error("{osd} is full")]
+    Full { osd: OsdId },
+    /// The device failed or left service: count it as lost.
+    #[error("{osd} is out of service: {why}")]
+    Down { osd: OsdId, why: String },
+    /// The writer's epoch or stripe range is retired.
+    #[error("{osd}: shard {key} belongs to a retired range")]
+    Fenced { osd: OsdId, key: ShardKey },
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// One OSD, by function call or by RPC. All calls may be made concurrently, from any thread.
+pub trait ShardService: Send + Sync + 'static {
+    fn osd(&self) -> OsdId;
+    /// Appends a shard; returns when the device has it (it is readable at once, but not yet stable). Putting a key that
+    /// is already held is answered Ok without a second append when the digests agree, and `Corrupt` otherwise.
+    fn put(&self, put: ShardPut) -> BoxFuture<'_, Result<()>>;
+    /// Returns when every put and delete that was answered before this call is on stable media.
+    fn flush(&self) -> BoxFuture<'_, Result<()>>;
+    /// Bytes `[offset, offset + len)` of a shard, verified. Reads only the blocks that hold them.
+    fn get(&self, key: ShardKey, offset: u32, len: u32) -> BoxFuture<'_, Result<ShardRead>>;
+    /// The head of a shard, without its bytes.
+    fn head(&self, key: ShardKey) -> BoxFuture<'_, Result<ShardHead>>;
+    /// Forgets every shard of these stripes. Ids that are not held are ignored. Durable with the next flush.
+    fn delete(&self, stripes: Vec<StripeId>) -> BoxFuture<'_, Result<()>>;
+    /// Held keys greater than `after`, in order, at most `limit`.
+    fn list(&self, after: Option<ShardKey>, limit: usize) -> BoxFuture<'_, Result<Vec<ShardKey>>>;
+    fn space(&self) -> OsdSpace;
+    /// Why the OSD is out of service, if it is.
+    fn failure(&self) -> Option<String>;
+    /// OSDs with the same number share one device flush (see `base::disk`).
+    fn domain(&self) -> u64;
+}
