@@ -1,1 +1,8 @@
-//! placeholder
+//! The replicated log of opaque commands behind one trait.
+//!
+//! What always holds: a command that was answered is durable on a quorum and applied, in one order everywhere.
+//! What it leaves out: what commands mean.
+
+pub mod seam;
+
+pub use seam::*;

@@ -1,0 +1,51 @@
+//! `MetaLog`: orders opaque commands, makes them durable in groups, hands them to a [`StateMachine`].
+
+use bytes::Bytes;
+use holdfast_objstore_base::BoxFuture;
+use std::sync::Arc;
+
+/// A committed command. The proposer's clock stamped `now_ns` (wall nanoseconds); it never goes back along the log.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    pub index: u64,
+    pub now_ns: i64,
+    pub command: Bytes,
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// Another member leads: ask it.
+    #[error("not the leader")]
+    NotLeader { leader: Option<String> },
+    /// The log or the state failed; the service cannot go on until it is restarted.
+    #[error("metadata log failed: {0}")]
+    Failed(String),
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What the log drives. `meta/server` implements it over redb; tests over a map.
+pub trait StateMachine: Send + Sync + 'static {
+    /// Applies committed commands in order and answers one reply each. Synchronous and short: it runs on the data thread.
+    /// `tail` is opaque bytes of the log (its own membership and last-applied record) that the state must keep and hand back from
+    /// `restore`, atomically with the effects. An error is final.
+    fn apply(&self, entries: &[Entry], tail: Bytes) -> Result<Vec<Bytes>>;
+    /// What a start finds: the index of the last durably applied command (0: none), and the `tail` kept with it.
+    fn restore(&self) -> Result<(u64, Option<Bytes>)>;
+    /// Begins a durable checkpoint of all that is applied now and returns its index when it is stable. In the background of whoever awaits it.
+    fn checkpoint(&self) -> BoxFuture<'_, Result<u64>>;
+}
+
+/// One log. Callers cannot tell which implementation.
+pub trait MetaLog: Send + Sync + 'static {
+    /// Returns the state machine's reply once the command is durable on a quorum and applied.
+    fn propose(&self, command: Bytes) -> BoxFuture<'_, Result<Bytes>>;
+    /// Ok while this member may answer reads from its applied state (leader, lease valid); one atomic load.
+    fn may_read(&self) -> Result<()>;
+    /// Index of the last applied command.
+    fn applied(&self) -> u64;
+    /// Stops in order: nothing is in flight afterwards.
+    fn shutdown(&self) -> BoxFuture<'_, ()>;
+}
+
+pub type SharedLog = Arc<dyn MetaLog>;
