@@ -68,6 +68,7 @@ pub trait Disk: Send + Sync + 'static {
     fn read_small(&self, path: &Path) -> Result<Option<Vec<u8>>>;
     /// Replaces a small file atomically and durably: temporary file, write, fsync, rename, fsync of the folder.
     fn write_small(&self, path: &Path, data: &[u8], mode: u32) -> Result<()>;
+    /// Makes the missing folders, durably.
     fn create_dir_all(&self, path: &Path) -> Result<()>;
     /// Names in a folder, in byte order; an absent folder is an error.
     fn list(&self, path: &Path) -> Result<Vec<String>>;

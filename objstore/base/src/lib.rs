@@ -13,6 +13,8 @@ pub mod checksum;
 pub mod clock;
 pub mod disk;
 pub mod exec;
+mod flush;
+pub mod metrics;
 pub mod real;
 pub mod sim;
 pub mod units;

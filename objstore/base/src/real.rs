@@ -1,1 +1,17 @@
-//! The doors over the machine: io_uring, blocking calls, the machine's clock.
+//! The doors over the machine: direct I/O through io_uring or in place, flush domains, the machine's clock.
+//!
+//! What always holds: a request that is alone on its thread is served by the blocking call at once; with more in hand its
+//! thread's ring serves them (see [`ring`]). Threads without a ring always use the blocking call. Buffers live in the
+//! ring's slot table until the kernel is done with them, whoever drops the future. A failed flush poisons its domain.
+//! What it leaves out: retries, caching, anything about what the bytes mean.
+
+mod clock;
+mod disk;
+mod domain;
+mod file;
+pub mod ring;
+pub mod runtime;
+mod sys;
+
+pub use clock::{RealClock, random_bytes};
+pub use disk::RealDisk;
