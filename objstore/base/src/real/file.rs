@@ -188,7 +188,7 @@ impl RealFile {
         let h = &self.0;
         h.check()?;
         let want: usize = parts.iter().map(Bytes::len).sum();
-        if !offset.is_multiple_of(BLOCK as u64) || !parts.iter().all(|p| is_aligned(p)) {
+        if !offset.is_multiple_of(BLOCK as u64) || !parts.iter().all(|p| p.is_empty() || is_aligned(p)) {
             return Err(h.error("write", -libc::EINVAL));
         }
         h.metrics.writes.inc();
