@@ -1,0 +1,115 @@
+//! Finds the process that serves a data folder and asks it.
+
+use super::proto::admin_client::AdminClient;
+use super::{proto, socket};
+use crate::layout;
+use anyhow::{Context, anyhow, bail};
+use holdfast_objstore_base::real::RealDisk;
+use hyper_util::rt::TokioIo;
+use std::path::{Path, PathBuf};
+use tonic::transport::{Channel, Endpoint};
+
+pub struct Client(AdminClient<Channel>);
+
+/// `holdfast:` and the first data folder: what a mount shows as its source, so that a mount point leads to its process.
+pub const SOURCE_PREFIX: &str = "holdfast:";
+
+impl Client {
+    /// By any data folder of the cluster.
+    pub async fn by_data(dir: &Path) -> anyhow::Result<Client> {
+        let file = layout::read(&*RealDisk::new(), dir)?
+            .with_context(|| format!("{} is not a Holdfast data folder (it has no {})", dir.display(), layout::FILE))?;
+        // The folder itself may be the first one, wherever it was moved to.
+        let home = if file.index == 0 { std::path::absolute(dir)? } else { file.dirs[0].clone() };
+        Client::connect(&home).await
+    }
+
+    /// By a mount point.
+    pub async fn by_mount(mount: &Path) -> anyhow::Result<(Client, String)> {
+        let point = std::fs::canonicalize(mount).with_context(|| format!("{} is not there", mount.display()))?;
+        let home = mount_source(&point)?.with_context(|| format!("{} is not a Holdfast mount", mount.display()))?;
+        let text = point.to_str().with_context(|| format!("{} is not UTF-8", point.display()))?.to_string();
+        Ok((Client::connect(&home).await?, text))
+    }
+
+    async fn connect(home: &Path) -> anyhow::Result<Client> {
+        let dir = home.to_path_buf();
+        let connect = tower::service_fn(move |_| {
+            let dir = dir.clone();
+            async move { socket::connect(&dir).await.map(TokioIo::new) }
+        });
+        // The address is never dialled: the connector above is.
+        let channel = Endpoint::from_static("http://admin.holdfast").connect_with_connector(connect).await;
+        match channel {
+            Ok(c) => Ok(Client(AdminClient::new(c))),
+            Err(_) => bail!("no holdfast process serves {}; start it with: holdfast up {}", home.display(), home.display()),
+        }
+    }
+
+    pub async fn status(&mut self) -> anyhow::Result<serde_json::Value> {
+        let reply = self.0.status(proto::StatusRequest {}).await.map_err(said)?.into_inner();
+        Ok(serde_json::from_str(&reply.json)?)
+    }
+    pub async fn sync(&mut self, mount: String) -> anyhow::Result<u64> {
+        Ok(self.0.sync(proto::SyncRequest { mount }).await.map_err(said)?.into_inner().inodes)
+    }
+    pub async fn drop_caches(&mut self) -> anyhow::Result<()> {
+        self.0.drop_caches(proto::DropCachesRequest {}).await.map_err(said)?;
+        Ok(())
+    }
+    pub async fn metrics(&mut self) -> anyhow::Result<String> {
+        Ok(self.0.metrics(proto::MetricsRequest {}).await.map_err(said)?.into_inner().text)
+    }
+}
+
+fn said(status: tonic::Status) -> anyhow::Error {
+    anyhow!("{}", status.message())
+}
+
+/// The first data folder behind a mount point, from the kernel's mount table.
+fn mount_source(point: &Path) -> anyhow::Result<Option<PathBuf>> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").context("cannot read the mount table")?;
+    let mut found = None;
+    for line in table.lines() {
+        let Some((left, right)) = line.split_once(" - ") else { continue };
+        let Some(at) = left.split(' ').nth(4) else { continue };
+        let Some(source) = right.split(' ').nth(1) else { continue };
+        if Path::new(&unescape(at)) == point {
+            // The last mount on a point is the one that shows.
+            found = unescape(source).strip_prefix(SOURCE_PREFIX).map(PathBuf::from);
+        }
+    }
+    Ok(found)
+}
+
+/// The mount table writes space, tab, newline and backslash as three octal digits.
+fn unescape(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    let b = text.as_bytes();
+    let mut i = 0;
+    while i < b.len() {
+        let octal = b.get(i + 1..i + 4).and_then(|d| std::str::from_utf8(d).ok()).and_then(|d| u8::from_str_radix(d, 8).ok());
+        match (b[i], octal) {
+            (b'\\', Some(c)) => {
+                out.push(c);
+                i += 4;
+            }
+            (c, _) => {
+                out.push(c);
+                i += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_table_escapes_are_undone() {
+        assert_eq!(unescape(r"/a\040b\134c"), r"/a b\c");
+        assert_eq!(unescape(r"/a\"), r"/a\");
+    }
+}

@@ -1,0 +1,47 @@
+//! Answers the control channel. It runs on the control thread, so that a hung disk cannot silence it.
+
+use super::proto::admin_server::{Admin, AdminServer};
+use super::proto::*;
+use holdfast_objstore_base::BoxFuture;
+use std::sync::Arc;
+use tonic::{Request, Response, Status};
+
+/// What a running cluster offers the control channel.
+pub trait Control: Send + Sync + 'static {
+    fn status(&self) -> serde_json::Value;
+    /// Drains the mount at `mount` (empty: all). Answers how many inodes were written out.
+    fn sync(&self, mount: String) -> BoxFuture<'static, Result<u64, String>>;
+    fn drop_caches(&self) -> BoxFuture<'static, Result<(), String>>;
+    fn metrics(&self) -> String;
+}
+
+struct Service(Arc<dyn Control>);
+
+#[tonic::async_trait]
+impl Admin for Service {
+    async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusReply>, Status> {
+        Ok(Response::new(StatusReply { json: self.0.status().to_string() }))
+    }
+    async fn sync(&self, request: Request<SyncRequest>) -> Result<Response<SyncReply>, Status> {
+        let inodes = self.0.sync(request.into_inner().mount).await.map_err(Status::failed_precondition)?;
+        Ok(Response::new(SyncReply { inodes }))
+    }
+    async fn drop_caches(&self, _: Request<DropCachesRequest>) -> Result<Response<DropCachesReply>, Status> {
+        self.0.drop_caches().await.map_err(Status::failed_precondition)?;
+        Ok(Response::new(DropCachesReply {}))
+    }
+    async fn metrics(&self, _: Request<MetricsRequest>) -> Result<Response<MetricsReply>, Status> {
+        Ok(Response::new(MetricsReply { text: self.0.metrics() }))
+    }
+}
+
+/// Serves until `stop` completes.
+pub async fn serve(listener: tokio::net::UnixListener, control: Arc<dyn Control>, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+    let incoming = tokio_stream::wrappers::UnixListenerStream::new(listener);
+    tonic::transport::Server::builder()
+        .concurrency_limit_per_connection(16)
+        .add_service(AdminServer::new(Service(control)))
+        .serve_with_incoming_shutdown(incoming, stop)
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! The command line: what can be said, with an example for each command.
+
+use clap::{Args, Parser, Subcommand};
+use holdfast_objstore_base::units::parse_size;
+use holdfast_objstore_proto::Code;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// An erasure-coded object cluster that serves S3 and mounts as a POSIX filesystem.
+#[derive(Parser)]
+#[command(name = "holdfast", version, about, after_help = "Start here:\n  holdfast up ./data --osds 6 --mount ./mnt --s3 127.0.0.1:9000")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Run a whole cluster in the foreground: metadata, OSDs, and with --s3 and --mount both doors
+    Up(Up),
+    /// Show health, OSDs, space and sessions of a running cluster
+    Status(Status),
+    /// Ask something of a running cluster
+    #[command(subcommand)]
+    Admin(Admin),
+    /// Measure, and write reports
+    #[command(subcommand)]
+    Bench(Bench),
+    /// Print every record of a stopped OSD's log
+    Dump(Dump),
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  holdfast up ./data --osds 6 --code 4+2 --mount ./mnt --s3 127.0.0.1:9000\n  holdfast up /disk1 /disk2 /disk3 --mount /srv/files")]
+pub struct Up {
+    /// Data folders, created when missing. One folder with --osds N holds N OSDs; of several folders each is one OSD, and the first also keeps the metadata and the credentials
+    #[arg(required = true, value_name = "DIR")]
+    pub dirs: Vec<PathBuf>,
+    /// How many OSDs one DIR holds [default on the first start: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub osds: Option<u16>,
+    /// Data and parity shards of a stripe [default on the first start: what the number of OSDs carries well]
+    #[arg(long, value_name = "K+M")]
+    pub code: Option<Code>,
+    /// Mount the bucket `home` here
+    #[arg(long, value_name = "DIR")]
+    pub mount: Option<PathBuf>,
+    /// Mount options, as for mount(8): ro, noexec, nodev, nosuid, binding=dev|fuser, …
+    #[arg(short = 'o', long = "options", value_name = "OPTIONS", requires = "mount")]
+    pub options: Vec<String>,
+    /// Serve S3 on this address
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub s3: Option<SocketAddr>,
+    /// Byte budget for dirty data, read-ahead, caches and tables
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = memory)]
+    pub memory: u64,
+}
+
+/// Below this the daemon could not hold one stripe in each direction.
+const MEMORY_MIN: u64 = 64 << 20;
+
+fn memory(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text)?;
+    if bytes < MEMORY_MIN {
+        return Err(format!("{text} is too little: at least 64M"));
+    }
+    Ok(bytes)
+}
+
+#[derive(Args)]
+#[command(after_help = "Example:\n  holdfast status --data ./data --json")]
+pub struct Status {
+    /// Any data folder of the cluster
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Subcommand)]
+pub enum Admin {
+    /// Drain a mount whole: returns when everything written to it is durable (syncfs never reaches a FUSE daemon)
+    #[command(after_help = "Example:\n  holdfast admin sync ./mnt")]
+    Sync {
+        /// The mount point
+        mount: PathBuf,
+    },
+    /// Drop every clean cached byte, so that the next reads come from the devices
+    #[command(after_help = "Example:\n  holdfast admin drop-caches --data ./data")]
+    DropCaches {
+        /// Any data folder of the cluster
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+    },
+    /// Print all metrics in the Prometheus text format
+    #[command(after_help = "Example:\n  holdfast admin metrics --data ./data | grep flush")]
+    Metrics {
+        /// Any data folder of the cluster
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+    },
+}
+
+#[derive(Subcommand)]
+pub enum Bench {
+    /// Run each fio job on the raw device, a FUSE passthrough and the mount, interleaved, and write results.json, report.md and report.html
+    #[command(after_help = "Example:\n  holdfast bench ceiling --data ./data --mount ./mnt --out report/ --quick")]
+    Ceiling {
+        /// Any data folder of the cluster
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+        /// The mount point
+        #[arg(long, value_name = "DIR")]
+        mount: PathBuf,
+        /// Where the report goes; created when missing
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        /// Three short rounds on a small file, instead of five long ones
+        #[arg(long)]
+        quick: bool,
+    },
+    /// Draw report.md and report.html again from a results.json
+    #[command(after_help = "Example:\n  holdfast bench render report/results.json")]
+    Render {
+        /// results.json
+        results: PathBuf,
+    },
+}
+
+#[derive(Args)]
+#[command(after_help = "Example:\n  holdfast dump ./data/osd.0")]
+pub struct Dump {
+    /// An OSD's folder
+    pub osd: PathBuf,
+}

@@ -1,0 +1,7 @@
+//! One file per command.
+
+pub mod admin;
+pub mod bench;
+pub mod dump;
+pub mod status;
+pub mod up;

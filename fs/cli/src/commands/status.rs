@@ -1,0 +1,72 @@
+//! `holdfast status`: as a table for people, as JSON for programs. The JSON is made by the running process.
+
+use crate::admin::client::Client;
+use crate::args::Status;
+use serde_json::Value;
+
+pub async fn run(args: Status) -> anyhow::Result<()> {
+    let status = Client::by_data(&args.data).await?.status().await?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&status)?);
+    } else {
+        print!("{}", table(&status));
+    }
+    Ok(())
+}
+
+/// The same facts for a reader. Absent fields show as a dash.
+fn table(s: &Value) -> String {
+    let text = |v: &Value| match v {
+        Value::String(t) => t.clone(),
+        Value::Null => "-".to_string(),
+        other => other.to_string(),
+    };
+    let size = |v: &Value| v.as_u64().map_or("-".to_string(), human);
+    let mut out = String::new();
+    let mut line = |k: &str, v: String| out.push_str(&format!("{k:<10} {v}\n"));
+    line("health", text(&s["health"]));
+    if let Some(why) = s["reasons"].as_array().filter(|r| !r.is_empty()) {
+        why.iter().for_each(|w| line("", text(w)));
+    }
+    line("cluster", text(&s["cluster"]));
+    line("code", text(&s["code"]));
+    line("s3", text(&s["address"]));
+    line("mounts", s["mounts"].as_array().map_or("-".into(), |m| m.iter().map(&text).collect::<Vec<_>>().join(" ")));
+    line("space", format!("{} used of {}, {} free for data", size(&s["space"]["used"]), size(&s["space"]["total"]), size(&s["space"]["usable_free"])));
+    out.push_str(&format!("\n{:<8} {:<10} {:>10} {:>10}  {}\n", "OSD", "STATE", "USED", "FREE", "PATH"));
+    for o in s["osds"].as_array().into_iter().flatten() {
+        out.push_str(&format!("{:<8} {:<10} {:>10} {:>10}  {}\n", text(&o["id"]), text(&o["state"]), size(&o["used"]), size(&o["free"]), text(&o["path"])));
+        if let Some(why) = o["why"].as_str() {
+            out.push_str(&format!("         {why}\n"));
+        }
+    }
+    out.push_str(&format!("\n{:<14} {:<20} {:>8}\n", "SESSION", "CLIENT", "GRANTS"));
+    for x in s["sessions"].as_array().into_iter().flatten() {
+        out.push_str(&format!("{:<14} {:<20} {:>8}\n", text(&x["id"]), text(&x["client"]), text(&x["grants"])));
+    }
+    out
+}
+
+fn human(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_names_each_osd_and_its_trouble() {
+        let s = serde_json::json!({"health": "degraded", "osds": [{"id": "osd.1", "state": "lost", "path": "/d/osd.1", "why": "folder is empty"}]});
+        let t = table(&s);
+        assert!(t.contains("degraded") && t.contains("osd.1") && t.contains("folder is empty"), "{t}");
+        assert_eq!(human(3 << 29), "1.5 GiB");
+    }
+}

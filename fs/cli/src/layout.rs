@@ -1,0 +1,227 @@
+//! Which folders make a cluster, and whether what lies in them may be touched.
+//!
+//! What always holds: nothing is written before every folder has been looked at; a folder that is not ours, not whole or not
+//! this cluster's is refused with one sentence and left as it is. A lost OSD is never formatted by itself.
+//! The file `holdfast.json` in each data folder is drawn in docs/formats/cluster.md.
+
+use anyhow::{Context, bail, ensure};
+use holdfast_objstore_base::disk::Disk;
+use holdfast_objstore_proto::{Code, OsdId};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+pub const FILE: &str = "holdfast.json";
+pub const FORMAT: u32 = 1;
+
+/// The content of `holdfast.json`, one per data folder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterFile {
+    pub format: u32,
+    /// 128 random bits as hex.
+    pub cluster: String,
+    pub state: State,
+    pub code: String,
+    /// Which of `dirs` this folder is.
+    pub index: usize,
+    /// All data folders, absolute, as they were last started.
+    pub dirs: Vec<PathBuf>,
+    pub osds: Vec<OsdPlace>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    Formatting,
+    Ready,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OsdPlace {
+    pub id: u16,
+    /// Index into `dirs`.
+    pub dir: usize,
+    /// Folder below it.
+    pub path: String,
+}
+
+/// A cluster whose folders were looked at and may be used.
+#[derive(Debug, Clone)]
+pub struct Layout {
+    /// The first start of a new cluster: everything is still to be formatted.
+    pub fresh: bool,
+    pub cluster: u128,
+    pub code: Code,
+    pub dirs: Vec<PathBuf>,
+    pub osds: Vec<(OsdId, PathBuf)>,
+    places: Vec<OsdPlace>,
+}
+
+impl Layout {
+    pub fn home(&self) -> &Path {
+        &self.dirs[0]
+    }
+    pub fn meta_dir(&self) -> PathBuf {
+        self.home().join("meta")
+    }
+    pub fn credentials(&self) -> PathBuf {
+        self.home().join("credentials")
+    }
+
+    /// Writes `holdfast.json` to every folder: first as `Formatting`, when all is formatted as `Ready`.
+    pub fn write(&self, disk: &dyn Disk, state: State) -> anyhow::Result<()> {
+        for (index, dir) in self.dirs.iter().enumerate() {
+            if state == State::Ready && !self.fresh && read(disk, dir)?.is_none() {
+                continue; // a lost folder stays as it is
+            }
+            let file = ClusterFile {
+                format: FORMAT,
+                cluster: format!("{:032x}", self.cluster),
+                state,
+                code: self.code.to_string(),
+                index,
+                dirs: self.dirs.clone(),
+                osds: self.places.clone(),
+            };
+            disk.create_dir_all(dir)?;
+            disk.write_small(&dir.join(FILE), &serde_json::to_vec_pretty(&file)?, 0o644)?;
+        }
+        Ok(())
+    }
+}
+
+/// The cluster file of a folder, if it has one; refuses one of a newer format.
+pub fn read(disk: &dyn Disk, dir: &Path) -> anyhow::Result<Option<ClusterFile>> {
+    let path = dir.join(FILE);
+    let Some(bytes) = disk.read_small(&path)? else { return Ok(None) };
+    #[derive(Deserialize)]
+    struct Version {
+        format: u32,
+    }
+    let version: Version = serde_json::from_slice(&bytes)
+        .with_context(|| format!("{} is not readable as a cluster file; restore it or use another folder", path.display()))?;
+    ensure!(
+        version.format <= FORMAT,
+        "{} was written by a newer Holdfast (format {}, this one reads up to {FORMAT}); upgrade, nothing was changed",
+        dir.display(),
+        version.format
+    );
+    let file: ClusterFile =
+        serde_json::from_slice(&bytes).with_context(|| format!("{} is damaged; restore it from another data folder", path.display()))?;
+    ensure!(file.index < file.dirs.len() && !file.osds.is_empty(), "{} is damaged; restore it from another data folder", path.display());
+    Ok(Some(file))
+}
+
+/// Looks at the folders and says what cluster they are or could become. Writes nothing.
+pub fn examine(disk: &dyn Disk, dirs: &[PathBuf], osds: Option<u16>, code: Option<Code>, random: u128) -> anyhow::Result<Layout> {
+    let dirs: Vec<PathBuf> = dirs.iter().map(|d| absolute(d)).collect::<anyhow::Result<_>>()?;
+    for (i, d) in dirs.iter().enumerate() {
+        ensure!(!dirs[..i].contains(d), "{} is named twice", d.display());
+        ensure!(!d.exists() || d.is_dir(), "{} is not a folder", d.display());
+    }
+    if let Some(n) = osds {
+        ensure!(dirs.len() == 1 || n as usize == dirs.len(), "--osds {n} does not go with {} folders: each folder is one OSD", dirs.len());
+    }
+    let files: Vec<Option<ClusterFile>> = dirs.iter().map(|d| read(disk, d)).collect::<anyhow::Result<_>>()?;
+    for (dir, file) in dirs.iter().zip(&files) {
+        match file {
+            Some(f) => ensure!(
+                f.state == State::Ready,
+                "{} was left half formatted by a first start that did not finish; it holds no data: remove it and start again",
+                dir.display()
+            ),
+            None => refuse_foreign(disk, dir)?,
+        }
+    }
+    match files.iter().flatten().next() {
+        None => new_layout(dirs, osds, code, random),
+        Some(known) => known_layout(dirs, &files, known.clone(), osds, code),
+    }
+}
+
+fn absolute(dir: &Path) -> anyhow::Result<PathBuf> {
+    std::path::absolute(dir).with_context(|| format!("{} is not a path", dir.display()))
+}
+
+fn refuse_foreign(disk: &dyn Disk, dir: &Path) -> anyhow::Result<()> {
+    if !disk.exists(dir) {
+        return Ok(());
+    }
+    let names = disk.list(dir)?;
+    match names.iter().find(|n| *n != "lost+found") {
+        Some(name) => bail!("{} holds files that are not Holdfast's ({name}); name an empty or a missing folder, nothing was changed", dir.display()),
+        None => Ok(()),
+    }
+}
+
+fn new_layout(dirs: Vec<PathBuf>, osds: Option<u16>, code: Option<Code>, random: u128) -> anyhow::Result<Layout> {
+    let count = if dirs.len() > 1 { dirs.len() } else { osds.unwrap_or(1) as usize };
+    ensure!(count <= 64, "{count} OSDs are too many for one process: at most 64");
+    let code = code.unwrap_or_else(|| Code::default_for(count));
+    check_code(code, count)?;
+    let places = (0..count)
+        .map(|i| OsdPlace { id: i as u16, dir: if dirs.len() > 1 { i } else { 0 }, path: format!("osd.{i}") })
+        .collect();
+    Ok(finish(true, random, code, dirs, places))
+}
+
+fn check_code(code: Code, count: usize) -> anyhow::Result<()> {
+    ensure!(
+        code.n() <= count,
+        "the code {code} needs {} OSDs and there {}; give more OSDs or a smaller code, for example {}",
+        code.n(),
+        if count == 1 { "is 1".to_string() } else { format!("are {count}") },
+        Code::default_for(count)
+    );
+    Ok(())
+}
+
+fn known_layout(dirs: Vec<PathBuf>, files: &[Option<ClusterFile>], known: ClusterFile, osds: Option<u16>, code: Option<Code>) -> anyhow::Result<Layout> {
+    for (dir, file) in dirs.iter().zip(files) {
+        if let Some(f) = file {
+            ensure!(
+                f.cluster == known.cluster,
+                "{} belongs to another cluster ({}) than {}; nothing was changed",
+                dir.display(),
+                &f.cluster[..8.min(f.cluster.len())],
+                dirs[0].display()
+            );
+        }
+    }
+    ensure!(
+        dirs.len() == known.dirs.len(),
+        "this cluster has {} data folders and {} were named: {}",
+        known.dirs.len(),
+        dirs.len(),
+        known.dirs.iter().map(|d| d.display().to_string()).collect::<Vec<_>>().join(" ")
+    );
+    // Folders are put in the order their files say; what is missing or empty takes the places left over, in order.
+    let mut ordered: Vec<Option<PathBuf>> = vec![None; dirs.len()];
+    for (dir, file) in dirs.iter().zip(files) {
+        if let Some(f) = file {
+            ensure!(ordered[f.index].is_none(), "{} is a copy of another data folder of this cluster", dir.display());
+            ordered[f.index] = Some(dir.clone());
+        }
+    }
+    let mut unplaced = dirs.iter().zip(files).filter(|(_, f)| f.is_none()).map(|(d, _)| d.clone());
+    ensure!(
+        ordered[0].is_some(),
+        "{} is missing: it keeps the cluster's metadata; bring it back and start again, nothing was changed",
+        known.dirs[0].display()
+    );
+    let dirs: Vec<PathBuf> = ordered.into_iter().map(|d| d.or_else(|| unplaced.next())).map(|d| d.expect("as many as places")).collect();
+    if let Some(n) = osds {
+        ensure!(n as usize == known.osds.len(), "this cluster has {} OSDs, --osds {n} does not match", known.osds.len());
+    }
+    let stored: Code = known.code.parse().map_err(anyhow::Error::msg)?;
+    if let Some(c) = code {
+        ensure!(c == stored, "this cluster was made with --code {stored}, --code {c} does not match");
+    }
+    let cluster = u128::from_str_radix(&known.cluster, 16).context("the cluster id in holdfast.json is damaged")?;
+    ensure!(known.osds.iter().all(|o| o.dir < dirs.len()), "holdfast.json is damaged: an OSD lies in no folder");
+    Ok(finish(false, cluster, stored, dirs, known.osds))
+}
+
+fn finish(fresh: bool, cluster: u128, code: Code, dirs: Vec<PathBuf>, places: Vec<OsdPlace>) -> Layout {
+    let osds = places.iter().map(|p| (OsdId(p.id), dirs[p.dir].join(&p.path))).collect();
+    Layout { fresh, cluster, code, dirs, osds, places }
+}

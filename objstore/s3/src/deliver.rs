@@ -1,0 +1,158 @@
+//! An inode's bytes as a body: read ahead of the client, bounded by the budget, verified before they leave.
+//!
+//! What always holds: the inode is held open while its bytes are sent, so that its stripes outlive a deletion; a map that went
+//! stale is read again once, by inode and never by name. What it leaves out: headers and conditions.
+
+use crate::door::{Inner, Session};
+use crate::error;
+use bytes::Bytes;
+use futures::stream::{FuturesOrdered, StreamExt};
+use holdfast_meta_client::Meta;
+use holdfast_objstore_client::{Error as ObjectsError, Objects};
+use holdfast_objstore_proto::InodeId;
+use holdfast_objstore_proto::meta::{CHUNK_BYTES, MappedExtent};
+use s3s::dto::StreamingBlob;
+use s3s::{S3Result, StdError};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bytes read at a time; one piece of one stripe in most cases.
+const STEP: u64 = 1 << 20;
+/// Steps being read at once for one body.
+const STEPS_AHEAD: usize = 3;
+/// A body up to this size is read whole before the reply begins.
+const WHOLE_BYTES_MAX: u64 = 256 << 10;
+
+/// Holds an inode open on behalf of the gateway's session.
+struct Held {
+    meta: Arc<dyn Meta>,
+    ino: InodeId,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.meta.closed(self.ino);
+    }
+}
+
+/// The bytes `range` of an inode, which must lie within its size.
+pub async fn deliver(door: &Arc<Inner>, session: &Arc<Session>, ino: InodeId, range: Range<u64>) -> S3Result<StreamingBlob> {
+    session.meta.opened(ino).await.map_err(error::meta)?;
+    let held = Held { meta: session.meta.clone(), ino };
+    door.metrics.bytes_out.inc_by(range.end - range.start);
+    if range.end - range.start <= WHOLE_BYTES_MAX {
+        let pieces = read(&*session.meta, &*door.objects, ino, range).await?;
+        let body = futures::stream::iter(pieces.into_iter().map(Ok::<_, std::io::Error>));
+        return Ok(StreamingBlob::wrap(body));
+    }
+    // The stream type must be Sync, which boxed reads are not: a task reads, a short channel hands over.
+    let (send, mut receive) = tokio::sync::mpsc::channel::<Result<Bytes, StdError>>(2);
+    let (door, session) = (door.clone(), session.clone());
+    tokio::spawn(async move {
+        let _held = held;
+        let _charge = door.budget.charge(STEP * STEPS_AHEAD as u64).await;
+        let mut steps = steps(range);
+        let mut reading = FuturesOrdered::new();
+        loop {
+            while reading.len() < STEPS_AHEAD
+                && let Some(step) = steps.next()
+            {
+                reading.push_back(read(&*session.meta, &*door.objects, ino, step));
+            }
+            let Some(done) = reading.next().await else { return };
+            match done {
+                Ok(pieces) => {
+                    for p in pieces {
+                        if send.send(Ok(p)).await.is_err() {
+                            return; // the client went away
+                        }
+                    }
+                }
+                Err(e) => {
+                    tracing::error!("reading {ino} for S3 failed midway: {e:?}");
+                    let _ = send.send(Err(Box::new(e))).await;
+                    return;
+                }
+            }
+        }
+    });
+    let body = futures::stream::poll_fn(move |cx| receive.poll_recv(cx));
+    Ok(StreamingBlob::new(Plain(body)))
+}
+
+/// A stream of unknown remaining length; the reply's Content-Length is set by the operation.
+struct Plain<S>(S);
+
+impl<S: futures::Stream + Unpin> futures::Stream for Plain<S> {
+    type Item = S::Item;
+    fn poll_next(mut self: std::pin::Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> std::task::Poll<Option<S::Item>> {
+        self.0.poll_next_unpin(cx)
+    }
+}
+
+impl<S: futures::Stream + Unpin> s3s::stream::ByteStream for Plain<S> {}
+
+/// `range` cut at multiples of [`STEP`], so that no step crosses a chunk's border.
+fn steps(range: Range<u64>) -> impl Iterator<Item = Range<u64>> + Send {
+    let mut at = range.start;
+    std::iter::from_fn(move || {
+        if at >= range.end {
+            return None;
+        }
+        let end = ((at / STEP + 1) * STEP).min(range.end);
+        let step = at..end;
+        at = end;
+        Some(step)
+    })
+}
+
+/// The bytes `range` of an inode in pieces; holes are zeroes.
+pub async fn read(meta: &dyn Meta, objects: &dyn Objects, ino: InodeId, range: Range<u64>) -> S3Result<Vec<Bytes>> {
+    let mut again = true;
+    loop {
+        let chunks = (range.start / CHUNK_BYTES) as u32..range.end.div_ceil(CHUNK_BYTES) as u32;
+        let map = meta.extents(ino, chunks).await.map_err(error::meta)?;
+        match read_mapped(objects, &map, range.clone()).await {
+            Err(ObjectsError::Gone { .. }) if again => again = false,
+            other => return other.map_err(error::objects),
+        }
+    }
+}
+
+async fn read_mapped(objects: &dyn Objects, map: &[MappedExtent], range: Range<u64>) -> Result<Vec<Bytes>, ObjectsError> {
+    let mut out = Vec::new();
+    let mut at = range.start;
+    for e in map {
+        let (from, to) = (e.offset.max(at), (e.offset + e.len as u64).min(range.end));
+        if from >= to {
+            continue;
+        }
+        zeroes(&mut out, from - at);
+        let start = e.stripe_offset + (from - e.offset) as u32;
+        out.extend(objects.read(&e.stripe, start..start + (to - from) as u32).await?);
+        at = to;
+    }
+    zeroes(&mut out, range.end - at);
+    Ok(out)
+}
+
+fn zeroes(out: &mut Vec<Bytes>, mut n: u64) {
+    static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+    while n > 0 {
+        let k = n.min(ZEROES.len() as u64);
+        out.push(Bytes::from_static(&ZEROES[..k as usize]));
+        n -= k;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_cover_the_range_and_stay_within_chunks() {
+        let got: Vec<_> = steps(STEP - 1..2 * STEP + 5).collect();
+        assert_eq!(got, [STEP - 1..STEP, STEP..2 * STEP, 2 * STEP..2 * STEP + 5]);
+        assert_eq!(steps(7..7).count(), 0);
+    }
+}

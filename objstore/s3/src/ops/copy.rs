@@ -1,0 +1,145 @@
+//! Copies: of an object by reference, of a range into a part by reading and writing.
+
+use crate::conditions::ReadConditions;
+use crate::deliver::deliver;
+use crate::door::{Inner, Session};
+use crate::error;
+use crate::info::{UPLOAD_ALGORITHM, etag_text, kept_headers, refuse_unsupported, timestamp, upload_note};
+use crate::ingest::{Declared, discard, ingest};
+use crate::sums::{Sums, set_checksums};
+use holdfast_meta_client::MetaError;
+use holdfast_objstore_proto::meta::{Attr, Command, Condition, ObjectInfo, PutObject, Reply};
+use holdfast_objstore_proto::{BucketId, InodeId};
+use hyper::HeaderMap;
+use s3s::dto::*;
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+use std::sync::Arc;
+
+/// How often a copy is tried again when its source changes between the look and the commit.
+const TRIES: usize = 3;
+
+async fn source(door: &Arc<Inner>, session: &Session, source: &CopySource, conditions: ReadConditions<'_>) -> S3Result<(BucketId, Attr, ObjectInfo)> {
+    let CopySource::Bucket { bucket, key, version_id } = source else {
+        return Err(S3Error::with_message(S3ErrorCode::NotImplemented, "only bucket/key copy sources are supported"));
+    };
+    super::check_version(version_id.as_deref())?;
+    let from = door.bucket(session, bucket).await?;
+    let (attr, info) = session.meta.resolve(from.id, super::key(key)).await.map_err(error::meta)?;
+    match conditions.check(&etag_text(&attr, &info), attr.mtime) {
+        // A copy has no 304.
+        Err(e) if *e.code() == S3ErrorCode::NotModified => return Err(S3ErrorCode::PreconditionFailed.into()),
+        other => other?,
+    }
+    Ok((from.id, attr, info))
+}
+
+pub async fn object(door: &Arc<Inner>, r: S3Request<CopyObjectInput>) -> S3Result<S3Response<CopyObjectOutput>> {
+    refuse_unsupported(&r.headers)?;
+    let i = &r.input;
+    let replace = match i.metadata_directive.as_ref().map(MetadataDirective::as_str) {
+        None | Some("COPY") => false,
+        Some("REPLACE") => true,
+        Some(_) => return Err(S3Error::with_message(S3ErrorCode::InvalidArgument, "the metadata directive is COPY or REPLACE")),
+    };
+    let session = door.session().await?;
+    let bucket = door.bucket(&session, &i.bucket).await?;
+    for _ in 0..TRIES {
+        let conditions = ReadConditions {
+            if_match: i.copy_source_if_match.as_ref(),
+            if_none_match: i.copy_source_if_none_match.as_ref(),
+            if_modified_since: i.copy_source_if_modified_since.as_ref(),
+            if_unmodified_since: i.copy_source_if_unmodified_since.as_ref(),
+        };
+        let (from, attr, mut info) = source(door, &session, &i.copy_source, conditions).await?;
+        let onto_itself = from == bucket.id && matches!(&i.copy_source, CopySource::Bucket { key, .. } if **key == *i.key);
+        if onto_itself && !replace {
+            return Err(S3Error::with_message(S3ErrorCode::InvalidRequest, "copying an object onto itself changes nothing: say REPLACE"));
+        }
+        if replace {
+            info.headers = kept_headers(&r.headers)?;
+        }
+        let ino = session.ids.inode().await.map_err(error::meta)?;
+        let checksums = info.checksums.clone();
+        let command = Command::PutObject(PutObject {
+            bucket: bucket.id,
+            key: super::key(&i.key),
+            ino,
+            size: attr.size,
+            extents: Vec::new(),
+            stripes: Vec::new(),
+            info,
+            owner: door.config.owner,
+            condition: Condition::default(),
+            copy_from: Some((attr.ino, attr.change)),
+        });
+        let (attr, etag) = match door.commit(&session, command).await {
+            Ok(Reply::Put { attr, etag, .. }) => (attr, etag),
+            Ok(other) => return Err(error::unexpected(other)),
+            Err(MetaError::Stale | MetaError::Retry(_)) => continue,
+            Err(e) => return Err(error::meta(e)),
+        };
+        let mut result = CopyObjectResult { e_tag: Some(ETag::Strong(etag)), last_modified: Some(timestamp(attr.mtime)), ..Default::default() };
+        set_checksums!(result, checksums);
+        return Ok(S3Response::new(CopyObjectOutput { copy_object_result: Some(result), ..Default::default() }));
+    }
+    Err(S3Error::with_message(S3ErrorCode::ServiceUnavailable, "the source keeps changing; try again"))
+}
+
+pub async fn part(door: &Arc<Inner>, r: S3Request<UploadPartCopyInput>) -> S3Result<S3Response<UploadPartCopyOutput>> {
+    let i = &r.input;
+    let (id, number) = (super::upload_id(&i.upload_id)?, super::part_number(i.part_number)?);
+    let session = door.session().await?;
+    let bucket = door.bucket(&session, &i.bucket).await?;
+    let (upload, _) = session.meta.upload_parts(bucket.id, id, u16::MAX, 1).await.map_err(error::meta)?;
+    if upload.key != i.key.as_bytes() {
+        return Err(S3ErrorCode::NoSuchUpload.into());
+    }
+    let conditions = ReadConditions {
+        if_match: i.copy_source_if_match.as_ref(),
+        if_none_match: i.copy_source_if_none_match.as_ref(),
+        if_modified_since: i.copy_source_if_modified_since.as_ref(),
+        if_unmodified_since: i.copy_source_if_unmodified_since.as_ref(),
+    };
+    let (_, attr, _) = source(door, &session, &i.copy_source, conditions).await?;
+    let range = match &i.copy_source_range {
+        None => 0..attr.size,
+        Some(text) => exact_range(text, attr.size)?,
+    };
+    let length = range.end - range.start;
+    let body = deliver(door, &session, attr.ino, range).await?;
+    let none = HeaderMap::new();
+    let sums = Sums::from_headers(&none, upload_note(&upload.info, UPLOAD_ALGORITHM))?;
+    let declared = Declared { headers: &none, trailers: None, length: Some(length) };
+    let body = ingest(door, &session, &bucket, InodeId(0), Some(body), declared, sums).await?;
+    let etag = body.etag();
+    let command = Command::PutPart {
+        bucket: bucket.id,
+        upload: id,
+        number,
+        size: body.size,
+        etag: etag.clone(),
+        checksums: body.checksums.clone(),
+        extents: body.extents,
+        stripes: body.stripes.clone(),
+    };
+    if let Err(e) = door.commit(&session, command).await {
+        if error::is_definite(&e) {
+            discard(door, body.stripes);
+        }
+        return Err(error::meta(e));
+    }
+    let mut result = CopyPartResult { e_tag: Some(ETag::Strong(etag)), last_modified: Some(std::time::SystemTime::now().into()), ..Default::default() };
+    set_checksums!(result, body.checksums);
+    Ok(S3Response::new(UploadPartCopyOutput { copy_part_result: Some(result), ..Default::default() }))
+}
+
+/// `bytes=first-last`, both given and inside the source, as copies require.
+fn exact_range(text: &str, size: u64) -> S3Result<std::ops::Range<u64>> {
+    let bad = || S3Error::with_message(S3ErrorCode::InvalidArgument, "x-amz-copy-source-range is bytes=first-last within the source");
+    let (first, last) = text.strip_prefix("bytes=").and_then(|t| t.split_once('-')).ok_or_else(bad)?;
+    let (first, last): (u64, u64) = (first.parse().map_err(|_| bad())?, last.parse().map_err(|_| bad())?);
+    if first > last || last >= size {
+        return Err(bad());
+    }
+    Ok(first..last + 1)
+}

@@ -1,0 +1,125 @@
+//! HTTP/1.1 on a listening socket: connections bounded, slow headers timed out, requests drained at the end.
+
+use crate::auth::Keys;
+use crate::door::Door;
+use crate::guard;
+use crate::service::Operations;
+use holdfast_objstore_base::exec::InHand;
+use hyper::body::Incoming;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use s3s::service::{S3Service, S3ServiceBuilder};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+/// A client that has not sent its headers by then is dropped.
+const HEADERS_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long requests in flight may take to end once the door closes.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest life of a presigned URL, as AWS has it.
+const PRESIGN_SECONDS_MAX: u64 = 7 * 24 * 3600;
+
+/// A bound address that does not serve yet.
+pub struct Server {
+    listener: TcpListener,
+}
+
+/// Takes the address. Needs a runtime: call it on the one that will serve.
+pub fn bind(socket: std::net::TcpListener) -> std::io::Result<Server> {
+    socket.set_nonblocking(true)?;
+    Ok(Server { listener: TcpListener::from_std(socket)? })
+}
+
+impl Server {
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `stop` completes, then lets requests in flight end and closes the session.
+    pub async fn serve(self, door: Door, keys: Keys, stop: impl Future<Output = ()>) {
+        let service = {
+            let mut b = S3ServiceBuilder::new(Operations(door.0.clone()));
+            b.set_auth(keys);
+            b.build()
+        };
+        let slots = Arc::new(Semaphore::new(door.0.config.connections_max));
+        let graceful = GracefulShutdown::new();
+        let mut http = hyper::server::conn::http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(HEADERS_TIMEOUT).max_buf_size(256 << 10);
+        tokio::pin!(stop);
+        loop {
+            let slot = tokio::select! {
+                slot = slots.clone().acquire_owned() => slot.expect("the semaphore is never closed"),
+                () = &mut stop => break,
+            };
+            let stream = tokio::select! {
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, _)) => stream,
+                    Err(e) => {
+                        // Out of descriptors, or a client gone before it was accepted: neither ends the door.
+                        tracing::warn!("S3 accept: {e}");
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                        continue;
+                    }
+                },
+                () = &mut stop => break,
+            };
+            if let Err(e) = stream.set_nodelay(true) {
+                tracing::debug!("TCP_NODELAY: {e}");
+            }
+            let service = service.clone();
+            let answer = hyper::service::service_fn(move |request| answer(service.clone(), request));
+            let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), answer));
+            let connections = door.0.metrics.connections.clone();
+            tokio::spawn(async move {
+                connections.inc();
+                if let Err(e) = connection.await {
+                    tracing::debug!("S3 connection: {e}");
+                }
+                connections.dec();
+                drop(slot);
+            });
+        }
+        drop(self.listener);
+        if tokio::time::timeout(DRAIN_TIMEOUT, graceful.shutdown()).await.is_err() {
+            tracing::warn!("S3 requests were still running after {} s and were cut off", DRAIN_TIMEOUT.as_secs());
+        }
+        door.close().await;
+    }
+}
+
+async fn answer(service: S3Service, request: Request<Incoming>) -> Result<Response<s3s::Body>, s3s::HttpError> {
+    let _in_hand = InHand::new();
+    if let Some(refusal) = refuse_before_parsing(&request) {
+        return Ok(refusal);
+    }
+    let chunked = request
+        .headers()
+        .get("x-amz-content-sha256")
+        .is_some_and(|v| v.as_bytes().starts_with(b"STREAMING-"));
+    service.call(request.map(|b| guard::body(b, chunked))).await
+}
+
+/// What the parser would accept and this door does not: signature version 2, and URLs presigned for longer than a week.
+fn refuse_before_parsing(request: &Request<Incoming>) -> Option<Response<s3s::Body>> {
+    let query = request.uri().query().unwrap_or("");
+    let parameter = |name: &str| query.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('='));
+    let v2_header = request.headers().get("authorization").is_some_and(|v| v.as_bytes().starts_with(b"AWS "));
+    if v2_header || parameter("AWSAccessKeyId").is_some() {
+        return Some(error(StatusCode::BAD_REQUEST, "InvalidRequest", "Signature version 2 is not supported; use AWS4-HMAC-SHA256."));
+    }
+    let too_long = parameter("X-Amz-Expires").is_some_and(|v| v.parse::<u64>().map_or(true, |s| s > PRESIGN_SECONDS_MAX));
+    too_long.then(|| error(StatusCode::BAD_REQUEST, "AuthorizationQueryParametersError", "X-Amz-Expires must be a number of seconds up to 604800."))
+}
+
+fn error(status: StatusCode, code: &str, message: &str) -> Response<s3s::Body> {
+    let xml = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>{message}</Message></Error>");
+    let mut response = Response::new(s3s::Body::from(xml));
+    *response.status_mut() = status;
+    response.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static("application/xml"));
+    response
+}
