@@ -81,6 +81,7 @@ pub trait Disk: Send + Sync + 'static {
 }
 
 /// An open file or device.
+#[expect(clippy::len_without_is_empty, reason = "a file is not a container; nobody asks whether it is empty")]
 pub trait File: Send + Sync + 'static {
     fn path(&self) -> &Path;
     fn len(&self) -> Result<u64>;

@@ -100,10 +100,9 @@ impl Ticket {
     /// Ready when served or called upon to lead.
     pub fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Turn> {
         let mut s = self.group.state.lock();
-        if s.finished >= self.need || s.why.is_some() || !s.running {
-            if let Some(key) = self.key.take() {
-                s.waiters.remove(&key);
-            }
+        let over = s.finished >= self.need || s.why.is_some() || !s.running;
+        if let Some(key) = self.key.take_if(|_| over) {
+            s.waiters.remove(&key);
         }
         if s.finished >= self.need {
             self.group.served.inc();
