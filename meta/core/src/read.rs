@@ -1,0 +1,14 @@
+//! Reads of committed state.
+//!
+//! All answer `Err(StateError)` only when the state cannot be trusted; what a client may be told is in the inner result.
+
+mod admin;
+mod list;
+mod names;
+mod objects;
+
+pub use crate::record::Stats;
+pub use admin::{Orphans, SessionInfo, missing, orphans, retired, sessions, stats, stripes_live};
+pub use list::list;
+pub use names::{extents, getattr, lookup, parent, readdir, readlink};
+pub use objects::{bucket, buckets, resolve, upload_parts, uploads};

@@ -1,0 +1,4 @@
+
+//! Tests of the state machine as a whole.
+
+pub(crate) mod rng;
