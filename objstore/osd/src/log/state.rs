@@ -1,0 +1,328 @@
+//! A running log: what is shared between its writers, its flushes and its background work.
+//!
+//! What always holds: sequence numbers and positions are given together under one lock, so their orders agree; `in_flight`
+//! holds every number given and not yet on the device, so everything below its first is complete and `then`s have run.
+
+use super::config::Config;
+use super::flush::Unflushed;
+use super::format::head::Head;
+use super::format::Position;
+use super::segment::Segment;
+use super::{Error, Result};
+use holdfast_objstore_base::disk::{Disk, DomainId};
+use holdfast_objstore_base::units::BLOCK;
+use parking_lot::Mutex;
+use quick_cache::Weighter;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tokio::sync::{Notify, Semaphore};
+
+/// A log of records. Cloning shares it.
+#[derive(Clone)]
+pub struct Log(pub(super) Arc<Shared>);
+
+pub(super) struct Shared {
+    pub disk: Arc<dyn Disk>,
+    pub dir: PathBuf,
+    pub id: u128,
+    pub epoch: u64,
+    pub config: Config,
+    pub domain: std::sync::OnceLock<DomainId>,
+    pub state: Mutex<State>,
+    /// Rung when the prefix advances, a segment becomes ready, background work ends or the log fails.
+    pub changed: Notify,
+    /// Lets those who wait for a segment through in the order they came.
+    pub turnstile: Semaphore,
+    /// One checkpoint at a time.
+    pub checkpointing: Semaphore,
+    /// Held while the root file is composed and written, on a thread that may block.
+    pub root_writes: Mutex<()>,
+    pub heads: quick_cache::sync::Cache<Position, Arc<Head>, HeadWeight>,
+    pub counters: Counters,
+}
+
+pub(super) struct State {
+    /// In service, by life; all but the active one are sealed.
+    pub segments: BTreeMap<u32, InService>,
+    pub active: Option<Active>,
+    /// The next active segment, its header stable.
+    pub spare: Option<Arc<Segment>>,
+    /// Retired, their headers say so; the next lives begin here.
+    pub free: VecDeque<Arc<Segment>>,
+    /// Numbers of files that exist but were never filled with zeroes to the end.
+    pub raw: VecDeque<u32>,
+    /// Segment files there are, whatever their state.
+    pub files: u32,
+    pub preparing: bool,
+    pub supply: Supply,
+    pub life_next: u32,
+    pub seq_next: u64,
+    pub in_flight: BTreeMap<u64, Position>,
+    pub completed_max: u64,
+    pub durable: u64,
+    pub unflushed: Vec<Unflushed>,
+    /// Appends that wait for a segment.
+    pub waiting: u32,
+    /// Flushes and others that wait on `changed`.
+    pub watchers: u32,
+    /// Background tasks that run.
+    pub tasks: u32,
+    pub failed: Option<String>,
+    pub checkpoints: Checkpoints,
+    pub checkpointed: bool,
+}
+
+pub(super) struct InService {
+    pub segment: Arc<Segment>,
+    /// Sequence number of the first record, when known.
+    pub first_seq: Option<u64>,
+    /// Sequence number of the seal; `None` while active.
+    pub sealed: Option<u64>,
+    /// The block after the last record.
+    pub end: u32,
+}
+
+pub(super) struct Active {
+    pub segment: Arc<Segment>,
+    pub next_block: u32,
+}
+
+/// Whether new segments can be had.
+#[derive(Default)]
+pub(super) struct Supply {
+    /// The last attempt found no room.
+    pub starved: bool,
+    /// Attempts are made again after this many refused appends.
+    pub retry_after: u32,
+    pub backoff: u32,
+}
+
+/// What the two slots cover.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Checkpoints {
+    pub generation: u64,
+    pub newest: Option<Position>,
+    pub older: Option<Position>,
+}
+
+#[derive(Default)]
+pub(super) struct Counters {
+    pub appends: AtomicU64,
+    pub flushes: AtomicU64,
+    pub recycled: AtomicU64,
+    pub created: AtomicU64,
+    pub crc_failures: AtomicU64,
+    pub read_errors: AtomicU64,
+}
+
+#[derive(Clone)]
+pub(super) struct HeadWeight;
+
+impl Weighter<Position, Arc<Head>> for HeadWeight {
+    fn weight(&self, _: &Position, head: &Arc<Head>) -> u64 {
+        head.memory_bytes()
+    }
+}
+
+/// A segment in service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentInfo {
+    pub life: u32,
+    pub number: u32,
+    pub active: bool,
+    /// Sealed, and every record in it has completed: it may be retired.
+    pub settled: bool,
+    pub first_seq: Option<u64>,
+    /// Bytes up to the end of the last record.
+    pub used_bytes: u64,
+}
+
+/// Room of a log, bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Space {
+    /// All segments it may ever have.
+    pub total: u64,
+    /// Segments in service.
+    pub used: u64,
+    /// What ordinary appends may still take before `Full`, if the device has the room.
+    pub free: u64,
+    /// Segment files there are, in service or not.
+    pub files: u64,
+}
+
+/// Counts since this open.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub appends: u64,
+    pub flushes: u64,
+    pub segments_recycled: u64,
+    pub segments_created: u64,
+    pub crc_failures: u64,
+    pub read_errors: u64,
+}
+
+impl State {
+    /// Everything up to here has completed.
+    pub fn prefix(&self) -> u64 {
+        match self.in_flight.first_key_value() {
+            Some((seq, _)) => seq - 1,
+            None => self.seq_next - 1,
+        }
+    }
+
+    /// Where the next record goes (or the seal that comes before it).
+    pub fn cursor(&self) -> Position {
+        match &self.active {
+            Some(a) => Position { life: a.segment.life(), block: a.next_block },
+            // Behind all there is: whatever life comes next is higher.
+            None => self.segments.last_key_value().map_or(Position::default(), |(life, s)| Position { life: *life, block: s.segment.header.blocks }),
+        }
+    }
+
+    pub fn alive(&self) -> Result<()> {
+        match &self.failed {
+            Some(why) => Err(Error::Failed(why.clone())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Shared {
+    /// Takes the log out of service; the first reason stays.
+    pub fn fail(&self, why: String) -> Error {
+        let why = {
+            let mut st = self.state.lock();
+            if st.failed.is_none() {
+                tracing::error!(dir = %self.dir.display(), %why, "log out of service");
+            }
+            st.failed.get_or_insert(why).clone()
+        };
+        self.changed.notify_waiters();
+        Error::Failed(why)
+    }
+
+    /// Waits until `ready` answers; asked again whenever something changed.
+    pub async fn wait_for<T>(&self, mut ready: impl FnMut(&mut State) -> Option<T>) -> T {
+        let _watching = Watching::new(self);
+        loop {
+            let mut rung = std::pin::pin!(self.changed.notified());
+            rung.as_mut().enable();
+            let answer = ready(&mut self.state.lock());
+            if let Some(answer) = answer {
+                return answer;
+            }
+            rung.await;
+        }
+    }
+}
+
+struct Watching<'a>(&'a Shared);
+
+impl<'a> Watching<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        shared.state.lock().watchers += 1;
+        Self(shared)
+    }
+}
+
+impl Drop for Watching<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().watchers -= 1;
+    }
+}
+
+impl Log {
+    pub fn id(&self) -> u128 {
+        self.0.id
+    }
+    /// The epoch of this open.
+    pub fn epoch(&self) -> u64 {
+        self.0.epoch
+    }
+    pub fn domain(&self) -> DomainId {
+        *self.0.domain.get().expect("set when the log opened")
+    }
+    /// Every record up to this number is stable.
+    pub fn durable_seq(&self) -> u64 {
+        self.0.state.lock().durable
+    }
+    /// The highest sequence number given.
+    pub fn last_seq(&self) -> u64 {
+        self.0.state.lock().seq_next - 1
+    }
+    /// Why the log is out of service, if it is.
+    pub fn failure(&self) -> Option<String> {
+        self.0.state.lock().failed.clone()
+    }
+
+    /// The segments in service, by life.
+    pub fn segments(&self) -> Vec<SegmentInfo> {
+        let st = self.0.state.lock();
+        let prefix = st.prefix();
+        st.segments
+            .iter()
+            .map(|(life, s)| SegmentInfo {
+                life: *life,
+                number: s.segment.header.number,
+                active: s.sealed.is_none(),
+                settled: s.sealed.is_some_and(|seal| seal <= prefix),
+                first_seq: s.first_seq,
+                used_bytes: match &st.active {
+                    Some(a) if a.segment.life() == *life => a.next_block,
+                    _ => s.end,
+                } as u64
+                    * BLOCK as u64,
+            })
+            .collect()
+    }
+
+    pub fn space(&self) -> Space {
+        let st = self.0.state.lock();
+        let bytes = self.0.config.segment_bytes;
+        let used = st.segments.len() as u64;
+        let normal = self.0.config.segments_max as u64 - self.0.config.segments_reserve as u64;
+        let rest = match &st.active {
+            Some(a) if used <= normal => (self.0.config.segment_blocks() - 1 - a.next_block.min(self.0.config.segment_blocks() - 1)) as u64 * BLOCK as u64,
+            _ => 0,
+        };
+        // A starved log cannot go past the segments it has.
+        let more = if st.supply.starved {
+            (st.free.len() + st.raw.len()) as u64 + st.spare.is_some() as u64
+        } else {
+            normal.saturating_sub(used)
+        };
+        let per_segment = self.0.config.record_blocks_max() as u64 * BLOCK as u64;
+        Space {
+            total: (self.0.config.segments_max as u64).saturating_mul(bytes),
+            used: used * bytes,
+            free: rest + more.min(normal.saturating_sub(used)).saturating_mul(per_segment),
+            files: st.files as u64 * bytes,
+        }
+    }
+
+    pub fn counts(&self) -> Counts {
+        let c = &self.0.counters;
+        Counts {
+            appends: c.appends.load(Relaxed),
+            flushes: c.flushes.load(Relaxed),
+            segments_recycled: c.recycled.load(Relaxed),
+            segments_created: c.created.load(Relaxed),
+            crc_failures: c.crc_failures.load(Relaxed),
+            read_errors: c.read_errors.load(Relaxed),
+        }
+    }
+
+    /// The position before which either checkpoint slot alone suffices; `None`: there are not two yet.
+    pub fn covered_twice(&self) -> Option<Position> {
+        self.0.state.lock().checkpoints.older
+    }
+
+    /// Flushes, and waits until nothing of this log is running in the background. The log stays usable.
+    pub async fn close(&self) -> Result<()> {
+        let flushed = self.flush().await;
+        self.0.wait_for(|st| (st.tasks == 0).then_some(())).await;
+        flushed.map(|_| ())
+    }
+}
