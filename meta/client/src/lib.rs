@@ -5,6 +5,7 @@
 //! What it leaves out: POSIX (fs/vfs) and S3 (objstore/s3) rules about when to call what.
 
 pub mod ids;
+pub mod local;
 pub mod seam;
 
 pub use holdfast_objstore_proto::meta::{MetaError, MetaResult};

@@ -59,18 +59,18 @@ pub fn uploads(
     kv: &dyn KvRead,
     bucket: BucketId,
     prefix: &[u8],
-    after: Option<(&[u8], UploadId)>,
+    after: Option<&(Name, UploadId)>,
     uploads_max: usize,
 ) -> Result<MetaResult<Vec<Upload>>, StateError> {
     split(uploads_in(kv, bucket, prefix, after, uploads_max))
 }
 
-fn uploads_in(kv: &dyn KvRead, bucket: BucketId, prefix: &[u8], after: Option<(&[u8], UploadId)>, uploads_max: usize) -> Done<Vec<Upload>> {
+fn uploads_in(kv: &dyn KvRead, bucket: BucketId, prefix: &[u8], after: Option<&(Name, UploadId)>, uploads_max: usize) -> Done<Vec<Upload>> {
     buckets_of::by_id(kv, bucket)?;
     let mut from = keys::upload_keys(bucket, prefix);
     let to = keys::end_of(&from);
     if let Some((key, id)) = after {
-        let mut above = keys::upload_key(bucket, key, id);
+        let mut above = keys::upload_key(bucket, key, *id);
         above.push(0);
         from = from.max(above);
     }
