@@ -74,6 +74,14 @@ impl Fio {
         command.stdin(Stdio::null()).stdout(File::create(&output)?).stderr(File::create(&errors)?);
         // A group of its own, so that its workers can be ended with it.
         command.process_group(0).current_dir(scratch);
+        // SAFETY: prctl is async-signal-safe and touches nothing of ours.
+        unsafe {
+            command.pre_exec(|| {
+                // It must not go on writing when this process is ended.
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+                Ok(())
+            })
+        };
         let mut child = command.spawn().with_context(|| format!("cannot run {}", self.program.display()))?;
         let deadline = Instant::now() + limit;
         let status = loop {

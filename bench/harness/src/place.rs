@@ -6,6 +6,7 @@
 
 use crate::machine;
 use anyhow::{Context, bail, ensure};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -60,8 +61,23 @@ fn clear(root: &Path) {
     for dir in ["raw", "work"] {
         let _ = std::fs::remove_dir_all(root.join(dir));
     }
-    let _ = std::fs::remove_dir(root.join("pass"));
+    let pass = root.join("pass");
+    if std::fs::remove_dir(&pass).is_err_and(|e| e.kind() != std::io::ErrorKind::NotFound) {
+        unmount_dead(&pass);
+        let _ = std::fs::remove_dir(&pass);
+    }
     let _ = std::fs::remove_dir(root);
+}
+
+/// A killed run leaves its passthrough mounted with nobody to answer: detach it, as root or as the user who mounted it.
+fn unmount_dead(pass: &Path) {
+    let Ok(name) = std::ffi::CString::new(pass.as_os_str().as_bytes()) else { return };
+    // SAFETY: the pointer is valid for the call; only a folder of our own naming is ever given.
+    if unsafe { libc::umount2(name.as_ptr(), libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW) } != 0 {
+        let quiet = std::process::Stdio::null;
+        let mut command = std::process::Command::new("fusermount3");
+        let _ = command.args(["-u", "-z"]).arg(pass).stdout(quiet()).stderr(quiet()).status();
+    }
 }
 
 /// Clears what runs that no longer live left in `dir`: a name of ours, its process gone.
@@ -69,7 +85,9 @@ fn sweep(dir: &Path) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let pid = name.strip_prefix(PREFIX).and_then(|pid| pid.parse::<u32>().ok());
-        if pid.is_some_and(|pid| pid == std::process::id() || !Path::new(&format!("/proc/{pid}")).exists()) {
+        let dead = pid.is_some_and(|pid| pid == std::process::id() || !Path::new(&format!("/proc/{pid}")).exists());
+        // Never through a link: in a folder others write to it could lead anywhere.
+        if dead && entry.file_type().is_ok_and(|t| t.is_dir()) {
             clear(&entry.path());
             // What is in a mount has no folders below it but files of fio.
             for file in std::fs::read_dir(entry.path()).into_iter().flatten().flatten() {
