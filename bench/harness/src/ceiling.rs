@@ -9,7 +9,7 @@ use crate::ladder::{Ladder, Place, Rung};
 use crate::options::CeilingOptions;
 use crate::place::{self, Scratch};
 use crate::results::{Environment, Results};
-use crate::{date, drive, machine, report};
+use crate::{date, draw, drive, machine};
 use anyhow::{Context, ensure};
 use std::path::{Path, PathBuf};
 
@@ -64,8 +64,8 @@ pub fn ceiling(opts: CeilingOptions) -> anyhow::Result<()> {
         daemon_pid: opts.product.daemon_pid,
     };
     let (results, failures) = measure(&fio, &setup, environment, &mut |line| eprintln!("{line}"))?;
-    report::write(&results, &opts.out)?;
-    print!("{}", report::terminal(&results));
+    draw::write(&results, &opts.out)?;
+    print!("{}", draw::terminal(&results));
     eprintln!("report: {}", opts.out.join("report.html").display());
     ensure!(failures == 0, "{failures} of the runs failed: see the notes in {}", opts.out.join("report.md").display());
     Ok(())

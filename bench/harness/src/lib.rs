@@ -14,12 +14,12 @@ mod machine;
 mod options;
 mod place;
 mod pressure;
-mod report;
+mod draw;
 mod results;
 
 pub use ceiling::ceiling;
 pub use options::{CeilingOptions, PassMount, Product};
-pub use report::{Rendered, render, render_beside};
+pub use draw::{Rendered, render, render_beside};
 pub use results::{Durability, Environment, Results, Row, Stats};
 
 #[doc(hidden)]

@@ -1,7 +1,7 @@
 //! `results.json`: what was measured and where. The only thing a report is drawn from.
 //!
 //! What always holds: a percentage is there only between rungs of equal depth, engine and durability.
-//! What it leaves out: how it looks (`report`).
+//! What it leaves out: how it looks (`draw`).
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
