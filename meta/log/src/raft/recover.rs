@@ -1,0 +1,95 @@
+//! Reading the write-ahead log back at start.
+//!
+//! What always holds: the result is what a reader of the records in order would know: entries, vote, how far it was committed,
+//! the newest stamp, and which segment life holds which entries. Anything that does not fit together is refused.
+
+use super::record::{self, Committed, Entries, Purge, StoredVote, Truncate, kind};
+use super::wal::{Body, State, unpack};
+use bytes::Bytes;
+use holdfast_objstore_osd::log::{Location, Log, Recovered, Visitor};
+
+/// Gathers the records while the log opens; bodies that lie in payloads are read afterwards.
+#[derive(Default)]
+pub struct Collect(Vec<Found>);
+
+struct Found {
+    kind: u8,
+    location: Location,
+    meta: Bytes,
+}
+
+impl Visitor for Collect {
+    fn checkpoint(&mut self, _from_seq: u64, _bytes: Bytes) -> Result<(), String> {
+        Err("the write-ahead log of the metadata holds a checkpoint, which no version of this code writes".into())
+    }
+
+    fn record(&mut self, r: Recovered<'_>) -> Result<(), String> {
+        self.0.push(Found { kind: r.kind, location: r.location, meta: Bytes::copy_from_slice(r.meta) });
+        Ok(())
+    }
+}
+
+impl Collect {
+    /// Plays the records back in order.
+    pub async fn replay(self, log: &Log) -> Result<State, String> {
+        let mut state = State::default();
+        for found in self.0 {
+            let at = found.location.position;
+            let read;
+            let body = match unpack(&found.meta)? {
+                Body::Here(body) => body,
+                Body::InPayload => {
+                    read = log.read(&found.location, 0, found.location.payload_bytes).await.map_err(|e| e.to_string())?;
+                    &read
+                }
+            };
+            let index_max = state.replay_one(found.kind, body).map_err(|e| format!("{e} (at {at:?})"))?;
+            let life = state.lives.entry(at.life).or_default();
+            *life = (*life).max(index_max);
+            state.bytes += found.location.stored_bytes();
+        }
+        if !state.window.is_whole() {
+            return Err("the write-ahead log lacks entries between its purge point and its first entry".into());
+        }
+        Ok(state)
+    }
+}
+
+impl State {
+    /// Takes in one record; answers the highest entry index in it.
+    fn replay_one(&mut self, kind: u8, body: &[u8]) -> Result<u64, String> {
+        let mut index_max = 0;
+        match kind {
+            kind::ENTRIES => {
+                let record: Entries = record::decode(body, "entries")?;
+                self.committed = self.committed.max(record.committed.map(Into::into));
+                for entry in record.entries {
+                    index_max = entry.index;
+                    self.now_ns = self.now_ns.max(entry.now_ns);
+                    self.window.push_found(entry.into_raft()?)?;
+                }
+            }
+            kind::VOTE => {
+                let vote: StoredVote = record::decode(body, "vote")?;
+                self.vote = Some(vote.into());
+            }
+            kind::TRUNCATE => {
+                let record: Truncate = record::decode(body, "truncation")?;
+                self.window.truncate(record.after.map(Into::into));
+            }
+            kind::PURGE => {
+                let record: Purge = record::decode(body, "purge")?;
+                self.window.purge(record.upto.into());
+                self.vote = record.vote.map(Into::into);
+                self.committed = self.committed.max(record.committed.map(Into::into));
+                self.now_ns = self.now_ns.max(record.now_ns);
+            }
+            kind::COMMITTED => {
+                let record: Committed = record::decode(body, "committed")?;
+                self.committed = self.committed.max(Some(record.id.into()));
+            }
+            other => return Err(format!("a record of unknown kind {other}")),
+        }
+        Ok(index_max)
+    }
+}

@@ -1,0 +1,229 @@
+//! The write-ahead log: Raft's records, in order, on one record log, made durable in groups.
+//!
+//! What always holds: records take their place in the order of the calls; a caller hears that its record is durable only when
+//! every earlier one is too; whoever asks while a flush runs shares the next. The first failure is final: it is kept,
+//! everyone waiting hears it, and nothing is written afterwards.
+//! What it leaves out: what Raft wants to store ([`super::store`]), and reading it back at start ([`super::recover`]).
+
+use super::health::Health;
+use super::record;
+use super::types::{Id, Types, Vote};
+use super::window::Window;
+use crate::metrics::Metrics;
+use bytes::Bytes;
+use futures::FutureExt;
+use holdfast_objstore_osd::log::{Append, Appended, Log, META_BYTES_MAX};
+use openraft::storage::IOFlushed;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use tokio::sync::{Notify, oneshot};
+
+/// First byte of a record's meta: where its body is.
+const BODY_IN_META: u8 = 0;
+const BODY_IN_PAYLOAD: u8 = 1;
+
+/// Who hears that a record is durable.
+pub enum Done {
+    Raft(IOFlushed<Types>),
+    Wake(oneshot::Sender<io::Result<()>>),
+    Nobody,
+}
+
+impl Done {
+    fn call(self, result: io::Result<()>) {
+        match self {
+            Done::Raft(callback) => callback.io_completed(result),
+            Done::Wake(tx) => drop(tx.send(result)),
+            Done::Nobody => {}
+        }
+    }
+}
+
+/// A record on its way to the device.
+struct Pending {
+    /// Its sequence number in the record log, once written.
+    seq: Option<u64>,
+    done: Done,
+}
+
+#[derive(Default)]
+pub struct State {
+    pub window: Window,
+    pub vote: Option<Vote>,
+    pub committed: Option<Id>,
+    /// The newest stamp; none goes below it.
+    pub now_ns: i64,
+    /// The highest entry index in each segment life.
+    pub lives: BTreeMap<u32, u64>,
+    /// Bytes written since the newest checkpoint began.
+    pub bytes: u64,
+    pending: VecDeque<Pending>,
+    /// Records started and ended, to find a pending one by its number.
+    ended: u64,
+}
+
+pub struct Wal {
+    pub log: Log,
+    pub state: Mutex<State>,
+    pub metrics: Metrics,
+    pub health: Arc<Health>,
+    /// Told when `State::bytes` passes the threshold.
+    pub grown: Notify,
+    pub checkpoint_bytes: u64,
+    /// Serialises giving segments back.
+    pub retiring: tokio::sync::Mutex<()>,
+}
+
+/// What a record is about, for the books.
+#[derive(Clone, Copy, Default)]
+pub struct About {
+    /// Highest entry index in it.
+    pub index_max: u64,
+    pub entries: u64,
+}
+
+impl Wal {
+    /// Starts writing a record. Returns when its place in the order is taken; `done` hears the rest.
+    pub async fn start(self: &Arc<Self>, kind: u8, body: Vec<u8>, about: About, done: Done) -> io::Result<()> {
+        if let Some(why) = self.health.failure() {
+            let e = || io::Error::other(why.to_string());
+            done.call(Err(e()));
+            return Err(e());
+        }
+        let number = {
+            let mut s = self.state.lock();
+            s.pending.push_back(Pending { seq: None, done });
+            s.ended + s.pending.len() as u64 - 1
+        };
+        let wal = self.clone();
+        let append = self.log.append(pack(kind, body));
+        let mut work: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
+            match append.await {
+                Ok(appended) => {
+                    wal.written(number, &appended, about);
+                    wal.flush().await;
+                }
+                Err(e) => wal.fail(e),
+            }
+        });
+        // The first poll takes the place in the log. Alone on a quiet thread it also does all the work at once.
+        let over = poll_fn(|cx| Poll::Ready(work.poll_unpin(cx).is_ready())).await;
+        if !over {
+            tokio::spawn(work);
+        }
+        match self.health.failure() {
+            Some(why) => Err(io::Error::other(why.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes a record and waits until it is durable.
+    pub async fn write(self: &Arc<Self>, kind: u8, body: Vec<u8>) -> io::Result<()> {
+        let (tx, rx) = oneshot::channel();
+        self.start(kind, body, About::default(), Done::Wake(tx)).await?;
+        rx.await.unwrap_or_else(|_| Err(io::Error::other(self.health.failure().unwrap_or("the write-ahead log ended").to_string())))
+    }
+
+    fn written(&self, number: u64, appended: &Appended, about: About) {
+        let stored = appended.location.stored_bytes();
+        self.metrics.wal_records.inc();
+        self.metrics.wal_entries.inc_by(about.entries);
+        self.metrics.wal_bytes.inc_by(stored);
+        let mut s = self.state.lock();
+        let life = s.lives.entry(appended.location.position.life).or_default();
+        *life = (*life).max(about.index_max);
+        s.bytes += stored;
+        let at = number.checked_sub(s.ended).and_then(|i| usize::try_from(i).ok());
+        if let Some(p) = at.and_then(|i| s.pending.get_mut(i)) {
+            p.seq = Some(appended.seq);
+        }
+        if s.bytes >= self.checkpoint_bytes {
+            self.grown.notify_one();
+        }
+    }
+
+    async fn flush(&self) {
+        self.metrics.wal_flush_waits.inc();
+        match self.log.flush().await {
+            Ok(durable) => {
+                let mut over = Vec::new();
+                {
+                    let mut s = self.state.lock();
+                    while s.pending.front().is_some_and(|p| p.seq.is_some_and(|seq| seq <= durable)) {
+                        over.extend(s.pending.pop_front());
+                        s.ended += 1;
+                    }
+                }
+                over.into_iter().for_each(|p| p.done.call(Ok(())));
+            }
+            Err(e) => self.fail(e),
+        }
+    }
+
+    /// Ends the log: everyone waiting hears why.
+    pub fn fail(&self, why: impl std::fmt::Display) {
+        self.health.fail(why);
+        let why = self.health.failure().expect("just set").to_string();
+        let over = {
+            let mut s = self.state.lock();
+            let over = std::mem::take(&mut s.pending);
+            s.ended += over.len() as u64;
+            over
+        };
+        over.into_iter().for_each(|p| p.done.call(Err(io::Error::other(why.clone()))));
+        self.grown.notify_one();
+    }
+
+    /// Gives back the segments whose entries are all purged, once the record that says so is durable. `below`: the newest
+    /// life before that record was started; a write still on its way cannot lie under it.
+    pub async fn retire(&self, upto: u64, below: u32) {
+        let _one = self.retiring.lock().await;
+        loop {
+            let next = {
+                let s = self.state.lock();
+                s.lives.first_key_value().map(|(life, max)| (*life, *max))
+            };
+            let Some((life, _)) = next.filter(|(life, max)| *life < below && *max <= upto) else { return };
+            if let Err(e) = self.log.retire(life).await {
+                return self.fail(format!("giving back a segment of the write-ahead log: {e}"));
+            }
+            self.metrics.segments_retired.inc();
+            self.state.lock().lives.remove(&life);
+        }
+    }
+
+    /// The life the newest records go to.
+    pub fn newest_life(&self) -> u32 {
+        self.state.lock().lives.last_key_value().map_or(0, |(life, _)| *life)
+    }
+}
+
+/// Puts the body where it is cheapest: beside the head when it fits.
+fn pack(kind: u8, body: Vec<u8>) -> Append {
+    if body.len() < META_BYTES_MAX {
+        let mut meta = Vec::with_capacity(body.len() + 1);
+        meta.push(BODY_IN_META);
+        meta.extend_from_slice(&body);
+        return Append::new(kind, meta);
+    }
+    Append::new(kind, vec![BODY_IN_PAYLOAD]).payload(Bytes::from(body))
+}
+
+/// Where the body of a record is; the reverse of [`pack`].
+pub enum Body<'a> {
+    Here(&'a [u8]),
+    InPayload,
+}
+
+pub fn unpack(meta: &[u8]) -> Result<Body<'_>, String> {
+    match meta.split_first() {
+        Some((&BODY_IN_META, rest)) => Ok(Body::Here(rest)),
+        Some((&BODY_IN_PAYLOAD, [])) => Ok(Body::InPayload),
+        _ => Err(format!("a record of the write-ahead log with an unknown layout (record version {})", record::VERSION)),
+    }
+}

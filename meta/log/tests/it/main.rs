@@ -1,0 +1,7 @@
+//! Tests of the metadata log: one suite for every implementation, and what only a durable one can show.
+
+mod conformance;
+mod crash;
+mod failure;
+mod machine;
+mod purge;
