@@ -81,8 +81,7 @@ fn notes(opts: &CeilingOptions, file_bytes: u64, wanted: u64) -> Vec<String> {
     }
     if opts.product.memory_bytes.is_some_and(|budget| file_bytes <= budget) {
         notes.push(
-            "The file fits the mount's memory budget: its reads may be answered from memory, raw ones come from the device."
-                .to_string(),
+            "The file fits the mount's memory budget: its reads may be answered from memory, raw ones come from the device.".to_string(),
         );
     }
     if opts.product.daemon_pid.is_none() {
@@ -104,12 +103,7 @@ pub struct Setup {
 
 /// Runs all jobs with the rounds, seconds and size that `environment` names. Also returns how many rungs failed; why is
 /// in the notes.
-pub fn measure(
-    fio: &Fio,
-    setup: &Setup,
-    mut environment: Environment,
-    say: &mut dyn FnMut(&str),
-) -> anyhow::Result<(Results, usize)> {
+pub fn measure(fio: &Fio, setup: &Setup, mut environment: Environment, say: &mut dyn FnMut(&str)) -> anyhow::Result<(Results, usize)> {
     let below = machine::mount_of(&setup.raw)?.fstype;
     let mut places = vec![Place { rung: Rung::Raw, dir: setup.raw.clone(), fstype: below.clone() }];
     if let Some(dir) = &setup.pass {

@@ -6,6 +6,7 @@
 
 mod ceiling;
 mod date;
+mod draw;
 mod drive;
 mod fio;
 mod job;
@@ -14,12 +15,11 @@ mod machine;
 mod options;
 mod place;
 mod pressure;
-mod draw;
 mod results;
 
 pub use ceiling::ceiling;
-pub use options::{CeilingOptions, PassMount, Product};
 pub use draw::{Rendered, render, render_beside};
+pub use options::{CeilingOptions, PassMount, Product};
 pub use results::{Durability, Environment, Results, Row, Stats};
 
 #[doc(hidden)]

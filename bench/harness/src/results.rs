@@ -197,9 +197,7 @@ mod tests {
 
     #[test]
     fn durability_is_what_the_options_give() {
-        let of = |options: &'static [(&str, &str)]| {
-            Durability::of_options(|k| options.iter().find(|(o, _)| *o == k).map(|(_, v)| *v))
-        };
+        let of = |options: &'static [(&str, &str)]| Durability::of_options(|k| options.iter().find(|(o, _)| *o == k).map(|(_, v)| *v));
         assert_eq!(of(&[("rw", "write"), ("direct", "1")]), Durability::DeviceWritten);
         assert_eq!(of(&[("rw", "randwrite"), ("direct", "1"), ("fdatasync", "1")]), Durability::Fdatasync);
         assert_eq!(of(&[("rw", "randwrite"), ("direct", "1"), ("fdatasync", "8")]), Durability::DeviceWritten);

@@ -41,13 +41,7 @@ pub fn encode(codec: Codec, code: Code, data: &[&[u8]], parity: &mut [&mut [u8]]
 /// Works on any range of positions, the same range of every shard, a multiple of 4096 bytes long. A wanted shard that
 /// is present is copied, and that much works with fewer than k shards; so does decoding copies from any one.
 /// Panics when the shapes do not match `code`.
-pub fn reconstruct(
-    codec: Codec,
-    code: Code,
-    shards: &[Option<&[u8]>],
-    want: &[usize],
-    out: &mut [&mut [u8]],
-) -> Result<(), TooFew> {
+pub fn reconstruct(codec: Codec, code: Code, shards: &[Option<&[u8]>], want: &[usize], out: &mut [&mut [u8]]) -> Result<(), TooFew> {
     assert_eq!(shards.len(), code.n(), "shards of code {code}");
     assert_eq!(want.len(), out.len(), "one buffer for each wanted shard");
     let Some(len) = out.first().map(|o| o.len()) else { return Ok(()) };

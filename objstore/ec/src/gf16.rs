@@ -58,11 +58,7 @@ pub(crate) fn reconstruct(code: Code, shards: &[Option<&[u8]>], lost: &[u8], out
     }
 }
 
-fn parity_of<'a>(
-    encoder: &mut ReedSolomonEncoder,
-    data: impl Iterator<Item = &'a [u8]>,
-    mut each: impl FnMut(usize, &[u8]),
-) {
+fn parity_of<'a>(encoder: &mut ReedSolomonEncoder, data: impl Iterator<Item = &'a [u8]>, mut each: impl FnMut(usize, &[u8])) {
     data.for_each(|d| encoder.add_original_shard(d).expect("k shards of one length"));
     let encoded = encoder.encode().expect("k shards are given");
     encoded.recovery_iter().enumerate().for_each(|(i, bytes)| each(i, bytes));

@@ -57,10 +57,7 @@ mod tests {
     fn a_range_over_a_border_is_two_pieces() {
         let meta = stripe(Code::new(4, 2), STRIPE_BYTES_MAX);
         let s = 1 << 20;
-        assert_eq!(
-            pieces(&meta, s - 5..s + 7)[..],
-            [Piece { shard: 0, offset: s - 5, len: 5 }, Piece { shard: 1, offset: 0, len: 7 }]
-        );
+        assert_eq!(pieces(&meta, s - 5..s + 7)[..], [Piece { shard: 0, offset: s - 5, len: 5 }, Piece { shard: 1, offset: 0, len: 7 }]);
         assert_eq!(pieces(&meta, 0..4 * s).len(), 4);
         assert_eq!(pieces(&meta, 9..9).len(), 0);
     }

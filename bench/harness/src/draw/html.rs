@@ -47,11 +47,7 @@ pub fn html(results: &Results) -> String {
 
 /// Three bars with their ranges, and a dashed line at the median of raw.
 fn chart(row: &Row) -> String {
-    let rungs = [
-        ("raw", &row.raw, String::new()),
-        ("pass", &row.pass, String::new()),
-        ("mount", &row.mount, compared(row)),
-    ];
+    let rungs = [("raw", &row.raw, String::new()), ("pass", &row.pass, String::new()), ("mount", &row.mount, compared(row))];
     let most = rungs.iter().filter_map(|(_, s, _)| s.as_ref()).map(|s| s.max).fold(0.0, f64::max);
     let x = |value: f64| LEFT + if most > 0.0 { value / most * (WIDTH - LEFT - RIGHT) } else { 0.0 };
     let height = STEP * rungs.len() as f64;
@@ -76,11 +72,9 @@ fn chart(row: &Row) -> String {
         };
         let width = x(median) - LEFT;
         let _ = writeln!(out, "<rect class=\"{name}\" x=\"{LEFT}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{BAR}\" rx=\"2\"/>");
-        for (x1, x2, y1, y2) in [
-            (x(min), x(max), middle, middle),
-            (x(min), x(min), middle - 4.0, middle + 4.0),
-            (x(max), x(max), middle - 4.0, middle + 4.0),
-        ] {
+        for (x1, x2, y1, y2) in
+            [(x(min), x(max), middle, middle), (x(min), x(min), middle - 4.0, middle + 4.0), (x(max), x(max), middle - 4.0, middle + 4.0)]
+        {
             let _ = writeln!(out, "<line class=\"range\" x1=\"{x1:.1}\" x2=\"{x2:.1}\" y1=\"{y1:.1}\" y2=\"{y2:.1}\"/>");
         }
         let _ = writeln!(out, "<text x=\"{:.1}\" y=\"{base:.1}\">{}{percent}</text>", WIDTH - RIGHT + 12.0, number(median));
@@ -103,8 +97,19 @@ fn compared(row: &Row) -> String {
 
 fn table(results: &Results) -> String {
     let head = [
-        "job", "durability", "depth, engine", "unit", "raw", "pass", "mount", "% of raw", "% of pass", "CPU µs/op", "load",
-        "waiting", "flagged",
+        "job",
+        "durability",
+        "depth, engine",
+        "unit",
+        "raw",
+        "pass",
+        "mount",
+        "% of raw",
+        "% of pass",
+        "CPU µs/op",
+        "load",
+        "waiting",
+        "flagged",
     ];
     let mut out = String::from("<div class=\"scroll\"><table>\n<tr>");
     head.iter().for_each(|h| out += &format!("<th>{h}</th>"));

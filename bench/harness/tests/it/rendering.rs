@@ -35,8 +35,20 @@ fn results_survive_reading_and_writing() {
     let mut keys: Vec<&str> = row.keys().map(String::as_str).collect();
     keys.sort();
     let mut want = vec![
-        "job", "unit", "depth", "engine", "durability", "raw", "pass", "mount", "percent", "percent_of_pass",
-        "cpu_us_per_op", "load", "cpu_pressure", "flagged_rounds",
+        "job",
+        "unit",
+        "depth",
+        "engine",
+        "durability",
+        "raw",
+        "pass",
+        "mount",
+        "percent",
+        "percent_of_pass",
+        "cpu_us_per_op",
+        "load",
+        "cpu_pressure",
+        "flagged_rounds",
     ];
     want.sort();
     assert_eq!(keys, want);

@@ -82,8 +82,7 @@ impl Kernel {
             let to = len.min(from + PIECE_BYTES);
             let inputs: smallvec::SmallVec<[&[u8]; 16]> = inputs.iter().map(|i| &i[from..to]).collect();
             for (coefs, outputs) in coefs.chunks(cols * ROWS_MAX).zip(outputs.chunks_mut(ROWS_MAX)) {
-                let mut outputs: smallvec::SmallVec<[&mut [u8]; ROWS_MAX]> =
-                    outputs.iter_mut().map(|o| &mut o[from..to]).collect();
+                let mut outputs: smallvec::SmallVec<[&mut [u8]; ROWS_MAX]> = outputs.iter_mut().map(|o| &mut o[from..to]).collect();
                 self.group(&mut Job { coefs, inputs: &inputs, outputs: &mut outputs });
             }
         }

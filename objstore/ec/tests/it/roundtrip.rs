@@ -25,8 +25,7 @@ fn whole(codec: Codec, code: Code, len: usize) -> Vec<Vec<u8>> {
 /// Loses the shards in `lost`, rebuilds them from the bytes `range` of the rest.
 fn check(codec: Codec, code: Code, all: &[Vec<u8>], lost: u32, range: std::ops::Range<usize>) {
     let gone = |i: usize| lost >> i & 1 == 1;
-    let present: Vec<Option<&[u8]>> =
-        all.iter().enumerate().map(|(i, s)| (!gone(i)).then(|| &s[range.clone()])).collect();
+    let present: Vec<Option<&[u8]>> = all.iter().enumerate().map(|(i, s)| (!gone(i)).then(|| &s[range.clone()])).collect();
     // Last first, and one that is present among them: order is the caller's.
     let mut want: Vec<usize> = (0..code.n()).rev().filter(|&i| gone(i)).collect();
     want.extend((0..code.n()).find(|&i| !gone(i)));
@@ -59,11 +58,7 @@ fn every_loss_of_a_small_code_is_undone_or_refused() {
 
 #[test]
 fn every_loss_of_as_many_shards_as_there_is_parity_is_undone_in_wide_codes() {
-    for (code, codec) in [
-        (Code::new(8, 3), Codec::Gf8Cauchy),
-        (Code::new(16, 4), Codec::Gf8Cauchy),
-        (Code::new(12, 4), Codec::Gf8Cauchy),
-    ] {
+    for (code, codec) in [(Code::new(8, 3), Codec::Gf8Cauchy), (Code::new(16, 4), Codec::Gf8Cauchy), (Code::new(12, 4), Codec::Gf8Cauchy)] {
         let all = whole(codec, code, 4096);
         for lost in (0..1u32 << code.n()).filter(|l| l.count_ones() == code.m as u32) {
             check(codec, code, &all, lost, 0..4096);

@@ -9,11 +9,8 @@ use std::arch::x86_64::*;
 
 const STEP: usize = 64;
 
-pub const KERNEL: Kernel = Kernel {
-    name: "avx2+gfni",
-    supported: || is_x86_feature_detected!("avx2") && is_x86_feature_detected!("gfni"),
-    run,
-};
+pub const KERNEL: Kernel =
+    Kernel { name: "avx2+gfni", supported: || is_x86_feature_detected!("avx2") && is_x86_feature_detected!("gfni"), run };
 
 fn run(job: &mut Job) -> usize {
     // SAFETY: the dispatcher calls this only where `supported` found both features.

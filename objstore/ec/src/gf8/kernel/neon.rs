@@ -9,8 +9,7 @@ use std::arch::aarch64::*;
 
 const STEP: usize = 32;
 
-pub const KERNEL: Kernel =
-    Kernel { name: "neon", supported: || std::arch::is_aarch64_feature_detected!("neon"), run };
+pub const KERNEL: Kernel = Kernel { name: "neon", supported: || std::arch::is_aarch64_feature_detected!("neon"), run };
 
 fn run(job: &mut Job) -> usize {
     // SAFETY: the dispatcher calls this only where `supported` found the feature.
