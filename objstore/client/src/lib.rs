@@ -3,8 +3,17 @@
 //! What always holds: a stripe is immutable once written; a read returns verified bytes or an error, never wrong bytes.
 //! What it leaves out: names, inodes, when to publish. Metadata decides what is reachable.
 
+mod cluster;
+pub mod conformance;
+mod down;
 pub mod fake;
+mod metrics;
 pub mod objects;
+mod repair;
 
+pub use cluster::{Cluster, Config, write_quorum};
+pub use down::DownOsd;
 pub use fake::Fake;
+pub use metrics::Metrics;
 pub use objects::*;
+pub use repair::{CountingSink, RepairSink, ShardFault};

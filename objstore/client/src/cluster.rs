@@ -1,0 +1,141 @@
+//! The provider over our own OSDs: one object that any thread may call.
+//!
+//! What always holds: what it answers about a stripe was true of the OSDs named in the stripe's record; nothing else is
+//! remembered but caches, times and counts. No lock is held over an await, and nothing is spawned on the way of a request but
+//! for shards that came too late for their write.
+//! What it leaves out: repair (it reports to a [`RepairSink`]), fencing, reconciling.
+
+mod cache;
+mod config;
+mod decode;
+mod delete;
+mod encoded;
+mod flush;
+mod late;
+mod plan;
+mod prefetch;
+mod put;
+mod read;
+mod recent;
+mod slot;
+mod space;
+mod write;
+
+pub use config::Config;
+
+use crate::{CountingSink, Metrics, Objects, RepairSink, Result, StripeWrite, UsableSpace};
+use bytes::Bytes;
+use holdfast_objstore_base::BoxFuture;
+use holdfast_objstore_base::budget::Budget;
+use holdfast_objstore_proto::shard::ShardService;
+use holdfast_objstore_proto::{Code, OsdId, StripeMeta};
+use slot::Slot;
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+
+pub struct Cluster {
+    me: Weak<Cluster>,
+    /// In order of their ids.
+    slots: Vec<Arc<Slot>>,
+    /// All OSDs that were in service at the start share one flush domain: nobody is faster than another, so nothing is hedged.
+    one_domain: bool,
+    config: Config,
+    metrics: Metrics,
+    write_times: Arc<recent::Recent>,
+    flush_times: Arc<recent::Recent>,
+    get_times: recent::Recent,
+    late: Arc<late::Late>,
+    cache: cache::Cache,
+    repair: Arc<dyn RepairSink>,
+}
+
+impl Cluster {
+    /// `osds`: every OSD the cluster's stripes may name, lost ones as [`crate::DownOsd`]; ids are distinct. `budget` is what the
+    /// cache is charged to. Reports of bad shards are only counted.
+    pub fn new(osds: Vec<Arc<dyn ShardService>>, budget: Budget, config: Config) -> Arc<Cluster> {
+        Self::with_repair(osds, budget, config, Arc::new(CountingSink::default()))
+    }
+
+    /// As [`Cluster::new`], with reports of bad shards to `repair`.
+    pub fn with_repair(
+        osds: Vec<Arc<dyn ShardService>>,
+        budget: Budget,
+        config: Config,
+        repair: Arc<dyn RepairSink>,
+    ) -> Arc<Cluster> {
+        let mut slots: Vec<Arc<Slot>> = osds.into_iter().map(Slot::new).collect();
+        slots.sort_by_key(|s| s.osd);
+        assert!(slots.windows(2).all(|w| w[0].osd < w[1].osd), "ids of OSDs are distinct");
+        let mut domains = slots.iter().filter(|s| s.service.failure().is_none()).map(|s| s.domain);
+        let first = domains.next();
+        let one_domain = domains.all(|d| Some(d) == first);
+        let cache = cache::Cache::new(budget, config.cache_bytes);
+        Arc::new_cyclic(|me| Cluster {
+            me: me.clone(),
+            slots,
+            one_domain,
+            config,
+            metrics: Metrics::default(),
+            write_times: Arc::new(recent::Recent::new()),
+            flush_times: Arc::new(recent::Recent::new()),
+            get_times: recent::Recent::new(),
+            late: Arc::new(late::Late::default()),
+            cache,
+            repair,
+        })
+    }
+
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Bytes of the budget that prefetched data takes now, data still on its way included.
+    pub fn cache_bytes(&self) -> u64 {
+        self.cache.bytes()
+    }
+
+    fn slot(&self, osd: OsdId) -> Option<&Arc<Slot>> {
+        let at = self.slots.binary_search_by_key(&osd, |s| s.osd).ok()?;
+        Some(&self.slots[at])
+    }
+}
+
+/// Shards that must be acknowledged before a write of `code` may be answered: one more than reading needs, so that any one
+/// device may be lost at once; without parity, and of a single copy, what there is.
+pub fn write_quorum(code: Code) -> usize {
+    (code.k as usize + 1).min(code.n())
+}
+
+impl Objects for Cluster {
+    fn write(&self, write: StripeWrite) -> BoxFuture<'_, Result<Arc<StripeMeta>>> {
+        Box::pin(self.write_stripe(write))
+    }
+
+    fn flush(&self, stripes: Vec<Arc<StripeMeta>>) -> BoxFuture<'_, Result<Vec<Arc<StripeMeta>>>> {
+        Box::pin(self.flush_stripes(stripes))
+    }
+
+    fn read<'a>(&'a self, stripe: &'a Arc<StripeMeta>, range: Range<u32>) -> BoxFuture<'a, Result<Vec<Bytes>>> {
+        Box::pin(self.read_range(stripe, range))
+    }
+
+    fn prefetch(&self, stripe: &Arc<StripeMeta>, range: Range<u32>) {
+        self.begin_fetches(stripe, range);
+    }
+
+    fn delete(&self, stripes: Vec<Arc<StripeMeta>>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.delete_stripes(stripes))
+    }
+
+    fn drop_caches(&self) {
+        self.cache.clear();
+    }
+
+    fn space(&self, code: Code) -> UsableSpace {
+        self.usable_space(code)
+    }
+
+    fn osds(&self) -> Vec<(OsdId, Option<String>)> {
+        self.slots.iter().map(|s| (s.osd, s.service.failure())).collect()
+    }
+}

@@ -1,0 +1,11 @@
+//! The cluster over OSDs in memory, and the conformance suite over every provider.
+
+mod cache;
+mod flush;
+mod loss;
+mod mem_osd;
+mod model;
+mod providers;
+mod read;
+mod rig;
+mod write;
