@@ -26,6 +26,26 @@
 //! ```
 //! xattr operations do not exist (the adapter answers EOPNOTSUPP), nor does copy_file_range (ENOSYS).
 
+mod acquire;
+mod budget;
+mod error;
+mod evict;
+mod extent;
+mod handle;
+mod inode;
+mod lease;
+pub mod metrics;
+mod ops;
+mod pages;
+mod pending;
+mod publish;
+mod readahead;
+mod recall;
+mod session;
 pub mod types;
+mod vfs;
+mod writeback;
 
+pub use metrics::Metrics;
 pub use types::*;
+pub use vfs::Vfs;

@@ -1,0 +1,69 @@
+//! After an eviction: everything unpublished is lost and says so once per handle; caches are dropped; a new session takes over.
+//!
+//! What always holds: nothing of the old session is used again: no grant, no id, no unpublished stripe; never a silent resume.
+
+use crate::session::{Events, Session};
+use crate::types::Error;
+use crate::vfs::Vfs;
+use std::sync::Arc;
+use std::time::Duration;
+
+const RECONNECT: Duration = Duration::from_millis(100);
+
+impl Vfs {
+    /// The session of this generation is over. Never blocks.
+    pub(crate) fn evicted(&self, generation: u64) {
+        let old = self.session.lock().clone();
+        if old.generation != generation || !old.end() {
+            return;
+        }
+        self.metrics().vfs_evictions.inc();
+        tracing::warn!(session = %old.id, "session evicted: unpublished data is lost");
+        for inode in self.inodes.iter() {
+            let lost = !inode.state.lock().is_clean();
+            if lost {
+                self.record_error(&old, &inode, Error::Io);
+            }
+            let mut st = inode.state.lock();
+            st.discard();
+            st.lease.reset();
+            st.gate = false;
+            st.truncating = None;
+            inode.changed.notify_waiters();
+        }
+        let Some(me) = self.me.upgrade() else { return };
+        if !self.is_stopping() {
+            self.runtime.spawn(async move { me.reconnect(generation + 1).await });
+        }
+    }
+
+    async fn reconnect(&self, generation: u64) {
+        let nodes: Vec<_> = self.inodes.iter().map(|i| i.ino).collect();
+        self.notify.inc_epoch().await;
+        for ino in nodes {
+            self.notify.inval_inode(self.node_of(ino), 0, 0).await;
+        }
+        let session = loop {
+            let events = Arc::new(Events::default());
+            match self.service.connect(&self.config.client, true, events.clone()).await {
+                Ok(meta) => {
+                    events.attach(self.me.clone(), generation);
+                    break Arc::new(Session::new(meta, generation));
+                }
+                Err(e) => {
+                    tracing::warn!(error = %e, "cannot reconnect yet");
+                    tokio::time::sleep(RECONNECT).await;
+                }
+            }
+        };
+        // Inodes without a name lived only by the old session's handles.
+        let handles: Vec<_> = self.handles.iter().map(|h| h.clone()).collect();
+        for handle in handles {
+            if session.meta.opened(handle.inode.ino).await.is_err() {
+                handle.lose();
+            }
+        }
+        *self.session.lock() = session;
+        self.session_changed.notify_waiters();
+    }
+}

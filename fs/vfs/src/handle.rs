@@ -1,0 +1,56 @@
+//! Open files and directories.
+//!
+//! What always holds: an inode with a handle outlives its last name; a write error reaches each handle once.
+
+use crate::inode::Inode;
+use crate::readahead::Readahead;
+use crate::types::{Error, Result};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub struct Handle {
+    pub inode: Arc<Inode>,
+    pub flags: i32,
+    seen: Mutex<u64>,
+    pub readahead: Mutex<Readahead>,
+    /// The inode did not survive an eviction.
+    lost: AtomicBool,
+}
+
+impl Handle {
+    pub fn new(inode: Arc<Inode>, flags: i32) -> Self {
+        let seen = inode.state.lock().errors.at_open();
+        Self { inode, flags, seen: Mutex::new(seen), readahead: Mutex::default(), lost: AtomicBool::new(false) }
+    }
+
+    pub fn writable(&self) -> bool {
+        self.flags & libc::O_ACCMODE != libc::O_RDONLY
+    }
+
+    pub fn readable(&self) -> bool {
+        self.flags & libc::O_ACCMODE != libc::O_WRONLY
+    }
+
+    pub fn appends(&self) -> bool {
+        self.flags & libc::O_APPEND != 0
+    }
+
+    /// O_SYNC includes O_DSYNC's bit.
+    pub fn syncs(&self) -> bool {
+        self.flags & libc::O_DSYNC != 0
+    }
+
+    /// The write error this handle has not reported yet.
+    pub fn check(&self) -> Result<()> {
+        if self.lost.load(Ordering::Acquire) {
+            return Err(Error::Stale);
+        }
+        let mut seen = self.seen.lock();
+        self.inode.state.lock().errors.check(&mut seen)
+    }
+
+    pub fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,90 @@
+//! Setting a file's size: part of the inode's numbering.
+//!
+//! What always holds: what lies beyond the new size is gone from every layer here before metadata hears of it, so that nothing written before can
+//! come back when the file grows again.
+
+use crate::acquire::Mode;
+use crate::inode::{Inode, without_suid};
+use crate::ops::write::FILE_BYTES_MAX;
+use crate::types::{Error, Result};
+use crate::vfs::Vfs;
+use holdfast_meta_client::{MetaError, Use};
+use holdfast_objstore_proto::meta::{AttrChange, Command, Reply};
+use std::sync::Arc;
+
+/// Tries against others who publish to the same file.
+const TRIES: usize = 1000;
+
+/// The size is settled, whatever came of it.
+struct Truncating<'a>(&'a Inode);
+
+impl Drop for Truncating<'_> {
+    fn drop(&mut self) {
+        let mut st = self.0.state.lock();
+        st.truncating = None;
+        st.map.epoch += 1;
+    }
+}
+
+impl Vfs {
+    pub(crate) async fn truncate(&self, inode: &Arc<Inode>, size: u64, kill_suidgid: bool) -> Result<()> {
+        if size > FILE_BYTES_MAX {
+            return Err(Error::FileTooLarge);
+        }
+        let mut mode = self.hold(inode, Use::Write).await?;
+        let s = self.session().await?;
+        let order = inode.order.lock().await;
+        let now = self.now();
+        let mut truncating = None;
+        let mut number = None;
+        if let Mode::Held = mode {
+            let mut st = inode.state.lock();
+            let st = &mut *st;
+            if let Some(a) = &mut st.attr {
+                if size < a.size {
+                    st.pages.truncate(size);
+                    st.unpublished.truncate(size);
+                    st.map.truncate(size);
+                }
+                (a.size, a.mtime, a.ctime) = (size, now, now);
+                st.reserved_end = size;
+                st.truncating = Some(size);
+                number = Some(a.number + 1);
+                truncating = Some(Truncating(inode));
+            }
+        }
+        let mut done = Err(Error::Io);
+        for _ in 0..TRIES {
+            let next = match number.take() {
+                Some(n) => n,
+                None => {
+                    let _granting = self.granting();
+                    let (attr, grant) = s.meta.getattr(inode.ino).await.map_err(|e| self.meta_error(&s, e))?;
+                    self.granted(&s, inode, &attr, grant, Use::Write);
+                    let next = attr.number + 1;
+                    if let Mode::Through(a) = &mut mode {
+                        *a = attr;
+                    }
+                    next
+                }
+            };
+            match self.submit_raw(&s, Command::Truncate { ino: inode.ino, number: next, size, mtime: now }).await {
+                Ok(Reply::Attr(attr)) => {
+                    self.learned(&s, inode, &attr);
+                    done = Ok(attr.mode);
+                    break;
+                }
+                Ok(other) => return Err(crate::session::unexpected(other)),
+                Err(MetaError::PublishRefused(_)) => tokio::task::yield_now().await,
+                Err(e) => return Err(self.meta_error(&s, e)),
+            }
+        }
+        drop(truncating);
+        drop(order);
+        let had = done?;
+        if kill_suidgid && without_suid(had) != had {
+            self.change_attr(inode, AttrChange { mode: Some(without_suid(had)), ctime: Some(now), ..Default::default() }).await?;
+        }
+        Ok(())
+    }
+}

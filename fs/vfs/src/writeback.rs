@@ -1,0 +1,242 @@
+//! From dirty runs and direct payloads to stripes on devices.
+//!
+//! What always holds: bytes on their way stay readable until they have landed or failed; a flight ends exactly once, also when its future is dropped;
+//! nothing here charges the budget.
+//! What it leaves out: making stripes stable and reachable (publish).
+
+use crate::budget::DirtyCharge;
+use crate::error;
+use crate::inode::{Inode, State};
+use crate::pages::Frozen;
+use crate::pending::{Piece, whole};
+use crate::session::Session;
+use crate::types::{Error, Result};
+use crate::vfs::Vfs;
+use bytes::Bytes;
+use futures::stream::{self, StreamExt};
+use holdfast_objstore_client as objects;
+use holdfast_objstore_client::StripeWrite;
+use holdfast_objstore_proto::StripeMeta;
+use holdfast_objstore_proto::meta::CHUNK_BYTES;
+use holdfast_objstore_proto::shard::Hint;
+use holdfast_objstore_proto::stripe::STRIPE_BYTES_MAX;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Runs of at least this are stripes of their own, handed on without a copy; smaller ones share a stripe.
+const OWN_STRIPE_BYTES: usize = 1 << 20;
+/// Runs in one stripe: bounds the extents one landing brings.
+const PACK_RUNS_MAX: usize = 1024;
+/// Between tries while too few OSDs are in service.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// A stripe that has departed and is to be written.
+pub(crate) struct Departed {
+    seq: u64,
+    /// Data of the stripe, in order.
+    data: Vec<Bytes>,
+    chunk: u32,
+}
+
+impl State {
+    /// Puts dirty runs in the air, packed into stripes.
+    pub(crate) fn depart_runs(&mut self, runs: Vec<Frozen>) -> Vec<Departed> {
+        let mut out = Vec::new();
+        let mut pack: (SmallVec<[Piece; 1]>, Vec<DirtyCharge>, u32) = Default::default();
+        for run in runs {
+            let len = run.data.len();
+            if len >= OWN_STRIPE_BYTES {
+                out.push(self.depart(whole(run.offset, run.data), run.charge.into_iter().collect(), true));
+                continue;
+            }
+            if pack.2 as usize + len > STRIPE_BYTES_MAX as usize || pack.0.len() == PACK_RUNS_MAX {
+                let (pieces, charges, _) = std::mem::take(&mut pack);
+                out.push(self.depart(pieces, charges, true));
+            }
+            pack.0.push(Piece { offset: run.offset, data: run.data, stripe_offset: pack.2 });
+            pack.1.extend(run.charge);
+            pack.2 += len as u32;
+        }
+        if !pack.0.is_empty() {
+            out.push(self.depart(pack.0, pack.1, true));
+        }
+        out
+    }
+
+    pub(crate) fn depart(&mut self, pieces: SmallVec<[Piece; 1]>, charges: Vec<DirtyCharge>, buffered: bool) -> Departed {
+        let data = pieces.iter().map(|p| p.data.clone()).collect();
+        let chunk = (pieces[0].offset / CHUNK_BYTES) as u32;
+        Departed { seq: self.unpublished.depart(pieces, charges, buffered), data, chunk }
+    }
+}
+
+/// Ends a flight as failed unless it landed: an operation may be dropped half way.
+struct Airborne<'a> {
+    inode: &'a Inode,
+    seq: u64,
+    landed: bool,
+}
+
+impl Drop for Airborne<'_> {
+    fn drop(&mut self) {
+        if !self.landed {
+            self.inode.state.lock().unpublished.fail(self.seq);
+            self.inode.changed.notify_waiters();
+        }
+    }
+}
+
+impl Vfs {
+    /// Writes one stripe; waits, up to the configured time, while too few OSDs are in service.
+    pub(crate) async fn put_stripe(&self, s: &Session, inode: &Inode, data: Vec<Bytes>, chunk: u32) -> Result<Arc<StripeMeta>> {
+        let deadline = self.clock.boot_ns().saturating_add(self.config.unavailable_wait.as_nanos() as u64);
+        let hint = Hint { bucket: self.bucket.id.0, inode: inode.ino, chunk };
+        loop {
+            let id = s.ids.stripe().await.map_err(|e| self.meta_error(s, e))?;
+            let write = StripeWrite { id, code: self.bucket.code, data: data.clone(), session: s.id, epoch: s.epoch, hint };
+            match self.objects.write(write).await {
+                Ok(meta) => {
+                    self.metrics().vfs_stripes_written.inc();
+                    return Ok(meta);
+                }
+                Err(objects::Error::Unavailable { .. }) if !s.is_over() && self.clock.boot_ns() < deadline => tokio::time::sleep(RETRY).await,
+                Err(e) => return Err(error::from_objects(e)),
+            }
+        }
+    }
+
+    /// Flies a departed stripe to its landing; `landed` runs in the same critical section, with the end of what was left of it. The error is
+    /// the caller's to record.
+    pub(crate) async fn fly(&self, s: &Session, inode: &Inode, d: Departed, landed: impl FnOnce(&mut State, Option<u64>)) -> Result<()> {
+        let mut airborne = Airborne { inode, seq: d.seq, landed: false };
+        let stripe = self.put_stripe(s, inode, d.data, d.chunk).await?;
+        let mut st = inode.state.lock();
+        if !self.is_current(s) {
+            drop(st);
+            return Err(Error::Io);
+        }
+        airborne.landed = true;
+        let end = st.unpublished.land(d.seq, stripe);
+        landed(&mut st, end);
+        drop(st);
+        inode.changed.notify_waiters();
+        Ok(())
+    }
+
+    /// Flies buffered data: what fails is dropped, and recorded for the handles.
+    async fn fly_buffered(&self, s: &Session, inode: &Inode, d: Departed) {
+        let _permit = self.flights.acquire().await;
+        if let Err(e) = self.fly(s, inode, d, |_, _| {}).await {
+            self.record_error(s, inode, e);
+        }
+    }
+
+    /// Records that written data is lost; what one eviction takes counts once.
+    pub(crate) fn record_error(&self, s: &Session, inode: &Inode, e: Error) {
+        let mut st = inode.state.lock();
+        if s.is_over() && std::mem::replace(&mut st.lost_with, Some(s.generation)) == Some(s.generation) {
+            return;
+        }
+        tracing::warn!(inode = %inode.ino, error = %e, "written data is lost");
+        self.metrics().vfs_write_errors.inc();
+        st.errors.record(e);
+    }
+
+    /// Flies in the background.
+    pub(crate) fn launch(&self, s: &Arc<Session>, inode: &Arc<Inode>, departed: Vec<Departed>) {
+        for d in departed {
+            let Some(me) = self.me.upgrade() else { return };
+            let (s, inode) = (s.clone(), inode.clone());
+            self.runtime.spawn(async move { me.fly_buffered(&s, &inode, d).await });
+        }
+    }
+
+    /// Flies here and now, several at once.
+    pub(crate) async fn fly_all(&self, s: &Session, inode: &Inode, mut departed: Vec<Departed>) {
+        match departed.len() {
+            0 => (),
+            1 => self.fly_buffered(s, inode, departed.remove(0)).await,
+            _ => {
+                let flights = departed.into_iter().map(|d| self.fly_buffered(s, inode, d));
+                stream::iter(flights).buffer_unordered(self.config.stripes_in_flight_max).collect::<Vec<()>>().await;
+            }
+        }
+    }
+
+    /// Starts writing everything dirty, because the budget is tight.
+    pub(crate) fn press(&self) {
+        let s = self.session.lock().clone();
+        for inode in self.active_inodes() {
+            let departed = {
+                let mut st = inode.state.lock();
+                let runs = st.pages.take_all();
+                st.depart_runs(runs)
+            };
+            self.launch(&s, &inode, departed);
+        }
+    }
+
+    /// Remembers that the inode has something unpublished; with its lock held.
+    pub(crate) fn touch(&self, inode: &Arc<Inode>, st: &mut State) {
+        st.unpublished_since.get_or_insert_with(|| self.clock.boot_ns());
+        if !st.active {
+            st.active = true;
+            self.active.lock().insert(inode.ino, inode.clone());
+        }
+    }
+
+    /// Makes all of an inode durable and reachable: what was written before the call is published when it returns.
+    ///
+    /// Errors are recorded for the inode's handles as well, so a caller with a handle reports the handle's.
+    pub(crate) async fn sync_inode(&self, inode: &Arc<Inode>) -> Result<()> {
+        let s = self.session().await?;
+        let (departed, mark, errors) = {
+            let mut st = inode.state.lock();
+            if st.is_clean() {
+                return Ok(());
+            }
+            let runs = st.pages.take_all();
+            st.unpublished_since = None;
+            (st.depart_runs(runs), st.unpublished.mark(), st.errors.seq)
+        };
+        self.fly_all(&s, inode, departed).await;
+        inode.until(|st| st.unpublished.landed_before(mark).then_some(())).await;
+        self.publish(&s, inode).await?;
+        let st = inode.state.lock();
+        if st.errors.seq > errors { Err(st.errors.last()) } else { Ok(()) }
+    }
+
+    /// Publishes what has landed, so that what is pending stays bounded; the handles hear of failures.
+    pub(crate) async fn publish_pending(&self, inode: &Arc<Inode>) {
+        let Ok(s) = self.session().await else { return };
+        let _ = self.publish(&s, inode).await;
+        self.bury(inode).await;
+    }
+
+    /// Deletes superseded stripes. A failure leaves garbage that reconciliation finds.
+    async fn bury(&self, inode: &Inode) {
+        let dead = inode.state.lock().unpublished.take_dead();
+        if !dead.is_empty() {
+            self.metrics().vfs_stripes_superseded.inc_by(dead.len() as u64);
+            let _ = self.objects.delete(dead).await;
+        }
+    }
+
+    /// The clockwork's sync, one at a time per inode; also deletes superseded stripes.
+    pub(crate) async fn sync_in_background(&self, inode: &Arc<Inode>) {
+        if std::mem::replace(&mut inode.state.lock().syncing, true) {
+            return;
+        }
+        let _ = self.sync_inode(inode).await;
+        let forgotten = {
+            let mut st = inode.state.lock();
+            st.syncing = false;
+            st.lookups == 0 && st.opens == 0
+        };
+        self.bury(inode).await;
+        if forgotten {
+            self.reap(inode);
+        }
+    }
+}
