@@ -1,1 +1,16 @@
-//! placeholder
+//! The metadata service: `meta/core`'s state machine on `meta/log`'s log, with sessions, grants and recalls.
+//!
+//! What always holds: what it answers is linearizable; a change is answered when it is durable; a session that ended changes
+//! nothing any more.
+//! What it leaves out: POSIX and S3 rules (their doors), data (the object cluster), RPC (callers are in this process).
+
+mod config;
+mod metrics;
+mod service;
+mod state;
+pub mod superblock;
+
+pub use config::Config;
+pub use metrics::Metrics;
+pub use service::{Deps, NoStripes, OpenError, Service, SessionStatus, Status, StripeReaper};
+pub use state::StateConfig;

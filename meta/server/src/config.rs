@@ -1,0 +1,39 @@
+//! What an operator may choose of the metadata service, with the bounds everything has.
+
+use crate::state::StateConfig;
+use holdfast_meta_core::lease::Limits;
+use std::time::Duration;
+
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub state: StateConfig,
+    /// Bounds of the grant table, and the hold-down.
+    pub leases: Limits,
+    /// A holder that has not answered a recall after this long is evicted.
+    pub recall_timeout: Duration,
+    /// Sessions at once.
+    pub sessions_max: usize,
+    /// Retired stripes are deleted this long after they were retired, so that reads in flight find them.
+    pub stripe_grace: Duration,
+    /// Chunks one step of freeing an orphan takes.
+    pub reap_chunks: u32,
+    /// Stripes in one call to the stripe reaper.
+    pub stripe_batch: usize,
+    /// How long a start waits for the log to lead.
+    pub lead_timeout: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            state: StateConfig::default(),
+            leases: Limits::default(),
+            recall_timeout: Duration::from_secs(10),
+            sessions_max: 4096,
+            stripe_grace: Duration::from_secs(2),
+            reap_chunks: 256,
+            stripe_batch: 1024,
+            lead_timeout: Duration::from_secs(60),
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Every metric of the metadata service, with its unit.
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// Cheap to clone; clones count together.
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    /// Commands answered, with or without an error.
+    pub commands: Counter,
+    /// Reads answered from committed state.
+    pub reads: Counter,
+    /// Grants made.
+    pub grants: Counter,
+    /// Grants held now.
+    pub grants_held: Gauge,
+    /// Grants taken back from a holder for another session's sake.
+    pub recalls: Counter,
+    /// Sessions ended against their will.
+    pub evictions: Counter,
+    /// Folds of the overlay into the durable state.
+    pub checkpoints: Counter,
+    /// Bytes of overlays folded.
+    pub checkpoint_bytes: Counter,
+    /// Bytes the overlays take.
+    pub overlay_bytes: Gauge,
+    /// Orphans freed.
+    pub orphans_reaped: Counter,
+    /// Retired stripes deleted and forgotten.
+    pub stripes_deleted: Counter,
+    /// Attempts to delete stripes that failed and will be made again.
+    pub stripe_delete_failures: Counter,
+}
+
+impl Metrics {
+    /// Names them all in `registry` under `meta_`.
+    pub fn register(&self, registry: &mut Registry) {
+        let r = registry.sub_registry_with_prefix("meta");
+        r.register("commands", "commands answered", self.commands.clone());
+        r.register("reads", "reads answered", self.reads.clone());
+        r.register("grants", "grants made", self.grants.clone());
+        r.register("grants_held", "grants held now", self.grants_held.clone());
+        r.register("recalls", "grants recalled", self.recalls.clone());
+        r.register("evictions", "sessions evicted", self.evictions.clone());
+        r.register("checkpoints", "folds of the overlay into the durable state", self.checkpoints.clone());
+        r.register("checkpoint_bytes", "bytes of overlays folded", self.checkpoint_bytes.clone());
+        r.register("overlay_bytes", "bytes the overlays take", self.overlay_bytes.clone());
+        r.register("orphans_reaped", "orphans freed", self.orphans_reaped.clone());
+        r.register("stripes_deleted", "retired stripes deleted", self.stripes_deleted.clone());
+        r.register("stripe_delete_failures", "attempts to delete stripes that failed", self.stripe_delete_failures.clone());
+    }
+}

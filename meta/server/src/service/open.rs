@@ -1,0 +1,163 @@
+//! Starting and stopping the service.
+//!
+//! What always holds: before anybody is served, every session of a former run is ended through the log: what they had not
+//! published is garbage, and nothing they may still send can change anything.
+//! What it leaves out: formatting (`superblock`).
+
+use super::Service;
+use super::core::Core;
+use super::grants::Grants;
+use super::opens::Opens;
+use super::work::{StripeReaper, Work};
+use crate::config::Config;
+use crate::metrics::Metrics;
+use crate::state::{State, Store};
+use crate::superblock::{self, ClusterId, Found};
+use holdfast_meta_core::{StateError, read};
+use holdfast_meta_log::solo::Solo;
+use holdfast_meta_log::{Error as LogError, SharedLog};
+use holdfast_objstore_base::clock::Clock;
+use holdfast_objstore_base::disk::{Disk, DiskError, Open};
+use holdfast_objstore_base::real::RealClock;
+use holdfast_objstore_proto::meta::{Command, MetaError};
+use parking_lot::Mutex;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+
+/// What the service needs.
+pub struct Deps {
+    pub disk: Arc<dyn Disk>,
+    /// A folder that [`superblock::format`] made.
+    pub dir: PathBuf,
+    /// Refuse a folder of another cluster.
+    pub cluster: Option<ClusterId>,
+    pub clock: Arc<dyn Clock>,
+    pub config: Config,
+    pub log: holdfast_meta_log::raft::Config,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The folder is not one this program may use; the sentence says why.
+    #[error("{0}")]
+    Refused(String),
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error(transparent)]
+    Meta(#[from] MetaError),
+}
+
+/// How often a start looks whether the log leads.
+const LEAD_LOOK: Duration = Duration::from_millis(2);
+
+impl Service {
+    /// Recovers the state and the log in `deps.dir` and serves. Its background work runs in the runtime this is called in.
+    pub async fn open(deps: Deps) -> Result<Arc<Self>, OpenError> {
+        let Deps { disk, dir, cluster, clock, config, log } = deps;
+        let here = dir.display();
+        let refused = |why: String| Err(OpenError::Refused(format!("{here} {why}")));
+        match superblock::inspect(&*disk, &dir)? {
+            Found::Ready(id) if cluster.is_none_or(|c| c == id) => {}
+            Found::Ready(_) => return refused("holds the metadata of another cluster".into()),
+            Found::Nothing => return refused("holds no metadata".into()),
+            Found::HalfFormatted(_) => return refused("was only half formatted: remove it and start afresh".into()),
+            Found::Newer { version } => return refused(format!("was written by a newer program (version {version})")),
+            Found::Foreign(name) => return refused(format!("holds foreign files ('{name}')")),
+            Found::Damaged(why) => return refused(format!("has a damaged superblock: {why}")),
+        }
+        let metrics = Metrics::default();
+        let file = disk.open(&superblock::state_path(&dir), Open::Existing)?;
+        let state = State::open(Store::open(file, config.state.cache_bytes)?, config.state.clone(), metrics.clone())?;
+        let wal = superblock::wal_path(&dir);
+        let log = holdfast_meta_log::raft::open(disk, vec![wal], log, clock.clone(), state.clone()).await?;
+        let service = Self::assemble(state, log, clock, config, metrics);
+        service.begin().await?;
+        Ok(service)
+    }
+
+    /// A service whose state and log live in memory and end with it: for tests of those who use metadata. Call it within a runtime.
+    pub fn in_memory() -> Arc<Self> {
+        Self::in_memory_with(Config { stripe_grace: Duration::ZERO, ..Config::default() }, Arc::new(RealClock))
+    }
+
+    /// The same with a clock and bounds of the caller's.
+    pub fn in_memory_with(config: Config, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let metrics = Metrics::default();
+        let state = State::in_memory(metrics.clone()).expect("memory holds a fresh state");
+        let log = Solo::open(clock.clone(), state.clone()).expect("memory does not fail");
+        let service = Self::assemble(state, log, clock, config, metrics);
+        service.core.start_orphans();
+        service
+    }
+
+    pub(super) fn assemble(state: Arc<State>, log: SharedLog, clock: Arc<dyn Clock>, config: Config, metrics: Metrics) -> Arc<Self> {
+        let core = Core {
+            log,
+            state,
+            clock,
+            grants: Grants::new(config.leases, metrics.clone()),
+            config,
+            metrics,
+            runtime: Handle::current(),
+            opens: Opens::default(),
+            sessions: Mutex::default(),
+            work: Work::default(),
+        };
+        Arc::new(Self { core: Arc::new(core) })
+    }
+
+    /// Waits until the log leads, ends the sessions of former runs, starts the background work.
+    async fn begin(&self) -> Result<(), OpenError> {
+        let core = &self.core;
+        let leads = async {
+            while let Err(e) = core.log.may_read() {
+                if let LogError::Failed(_) = e {
+                    return Err(e);
+                }
+                tokio::time::sleep(LEAD_LOOK).await;
+            }
+            Ok(())
+        };
+        match tokio::time::timeout(core.config.lead_timeout, leads).await {
+            Ok(led) => led?,
+            Err(_) => return Err(OpenError::Log(LogError::NotLeader { leader: None })),
+        }
+        // Everything before this command is applied when it is answered.
+        core.propose_own(Command::ForgetStripes { stripes: Vec::new() }).await?;
+        for (session, ..) in core.view(|kv| read::sessions(kv))? {
+            core.propose_own(Command::Evict { session }).await?;
+        }
+        core.start_orphans();
+        Ok(())
+    }
+
+    /// Starts deleting retired stripes through `reaper`. Once in a run.
+    pub fn reap_stripes(&self, reaper: Arc<dyn StripeReaper>) {
+        self.core.start_stripes(reaper);
+    }
+
+    /// Makes all that is applied durable in the state, so that the next start replays little; the index of the last command in it.
+    pub async fn checkpoint(&self) -> Result<u64, OpenError> {
+        Ok(self.core.state.checkpoint().await?)
+    }
+
+    /// Stops in order: ends sessions, stops background work, checkpoints, closes the log and the state.
+    pub async fn shutdown(&self) -> Result<(), OpenError> {
+        let sessions: Vec<_> = self.core.sessions.lock().values().cloned().collect();
+        for s in sessions {
+            self.core.close(&s).await;
+        }
+        self.core.stop_work().await;
+        let checkpoint = self.core.state.checkpoint().await;
+        self.core.log.shutdown().await;
+        checkpoint?;
+        self.core.state.close().await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! What the service says of itself.
+
+use super::Service;
+use holdfast_objstore_proto::{SessionEpoch, SessionId};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionStatus {
+    pub id: SessionId,
+    pub epoch: SessionEpoch,
+    pub client: String,
+    /// Whether it may be granted anything.
+    pub caching: bool,
+    /// Inodes and directories it holds.
+    pub grants: usize,
+    /// Inodes it has open.
+    pub open: usize,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Status {
+    /// Why the service can no longer answer, if so.
+    pub failed: Option<String>,
+    /// Index of the last command applied.
+    pub applied: u64,
+    pub sessions: Vec<SessionStatus>,
+    /// Totals of the state: inodes, stripes, bytes.
+    pub stats: holdfast_meta_core::read::Stats,
+    /// Grants held by all sessions.
+    pub grants: usize,
+    /// Orphans waiting to be looked at (those that are open wait for their last close and are not counted).
+    pub orphans_queued: usize,
+    /// Bytes of changes in memory that are not in the durable state yet (they are in the log).
+    pub overlay_bytes: usize,
+    pub commands: u64,
+    pub reads: u64,
+    pub recalls: u64,
+    pub evictions: u64,
+    pub checkpoints: u64,
+}
+
+impl Service {
+    pub fn status(&self) -> Status {
+        let core = &self.core;
+        let sessions = core.sessions.lock().values().cloned().collect::<Vec<_>>();
+        let rows = core.grants.lock();
+        let sessions = sessions
+            .iter()
+            .map(|s| SessionStatus {
+                id: s.id,
+                epoch: s.epoch,
+                client: s.client.clone(),
+                caching: s.caching,
+                grants: rows.held_by(s.id),
+                open: core.opens.open_by(s.id),
+            })
+            .collect();
+        let grants = rows.held();
+        drop(rows);
+        let stats = core.state.view(|kv| holdfast_meta_core::read::stats(kv)).ok().and_then(Result::ok);
+        Status {
+            failed: core.state.check().err().map(|e| e.0),
+            applied: core.log.applied(),
+            sessions,
+            grants,
+            stats: stats.unwrap_or_default(),
+            orphans_queued: core.work.orphans.queued(),
+            overlay_bytes: core.state.overlay_bytes(),
+            commands: core.metrics.commands.get(),
+            reads: core.metrics.reads.get(),
+            recalls: core.metrics.recalls.get(),
+            evictions: core.metrics.evictions.get(),
+            checkpoints: core.metrics.checkpoints.get(),
+        }
+    }
+
+    /// Every metric, for a registry.
+    pub fn metrics(&self) -> &crate::Metrics {
+        &self.core.metrics
+    }
+}

@@ -1,0 +1,126 @@
+//! A change: what it touches is taken back from foreign holders, then it goes through the log.
+//!
+//! What always holds: from the moment it is proposed until it is applied, nobody is granted what it touches, and no other change
+//! goes by the same name in the same directory; so what it touches is what was recalled. While it waits for recalls
+//! its inodes are granted to nobody new, but it holds up nobody.
+//! What it leaves out: what a command touches (`meta/core`'s `touches`).
+
+use super::core::{Core, state_error};
+use super::grants::{Blocked, Marked, Plan};
+use super::session::{Number, Session};
+use holdfast_meta_core::{Touch, TouchKind, touches};
+use holdfast_objstore_proto::InodeId;
+use holdfast_objstore_proto::meta::{Command, MetaError, MetaResult, Reply, Request};
+use std::sync::Arc;
+
+/// Folds touches into a plan: what is changed need not be asked for reading too.
+fn plan(touches: Vec<Touch>) -> Plan {
+    let mut plan = Plan::default();
+    for t in touches {
+        match t.kind {
+            TouchKind::Read => drop(plan.reads.insert(t.ino)),
+            TouchKind::ChangeFile => drop(plan.changes.insert(t.ino)),
+            TouchKind::ChangeDir { name } => {
+                plan.changes.insert(t.ino);
+                plan.names.insert((t.ino, name));
+            }
+        }
+    }
+    plan.reads.retain(|i| !plan.changes.contains(i));
+    plan
+}
+
+/// Inodes marked while a change waits; unmarked when it is given up.
+struct Pending<'a> {
+    core: &'a Core,
+    inos: Vec<InodeId>,
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if !self.inos.is_empty() {
+            self.core.grants.lock().give_up(&mut self.inos);
+        }
+    }
+}
+
+/// A change in the log's hands; unmarked when it is applied.
+struct Proposed<'a> {
+    core: &'a Core,
+    marked: Marked,
+}
+
+impl Drop for Proposed<'_> {
+    fn drop(&mut self) {
+        self.core.grants.lock().applied(&self.marked);
+    }
+}
+
+impl Core {
+    /// Runs a session's command. Up to its first wait it runs in the caller's turn, so commands keep the order of the calls.
+    pub(crate) async fn submit(self: Arc<Self>, session: Arc<Session>, command: Command) -> MetaResult<Reply> {
+        if is_services(&command) {
+            return Err(MetaError::NotPermitted);
+        }
+        let mut pending = Pending { core: &self, inos: Vec::new() };
+        let marked = loop {
+            self.admits(&session)?;
+            self.state.room().await.map_err(state_error)?;
+            match self.mark(&session, &command, &mut pending.inos)? {
+                Ok(marked) => break Proposed { core: &self, marked },
+                Err(blocked) => self.unblock(blocked).await,
+            }
+        };
+        let number = loop {
+            match session.number() {
+                Ok(n) => break n,
+                Err(waiting) => drop(waiting.await),
+            }
+        };
+        let retires = may_retire(&command);
+        let Number { seq, acked } = number;
+        let reply = self.propose(&Request { session: session.id, epoch: session.epoch, seq, acked, command }).await;
+        session.answered(seq);
+        drop(marked);
+        if let Ok(reply) = &reply {
+            self.work.after(reply, retires);
+        }
+        reply
+    }
+
+    /// Marks what a command touches, or says what it waits for. What it touches cannot change in between: the state stands still.
+    fn mark(&self, session: &Session, command: &Command, pending: &mut Vec<InodeId>) -> MetaResult<Result<Marked, Blocked>> {
+        let now = self.now_ns();
+        self.view(|kv| {
+            let plan = plan(touches(kv, command)?);
+            Ok(Ok(self.grants.lock().admit(&plan, session.id, pending, now)))
+        })
+    }
+}
+
+/// Commands that only the service itself sends, or that have calls of their own.
+fn is_services(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::OpenSession { .. }
+            | Command::CloseSession
+            | Command::Evict { .. }
+            | Command::ReapOrphan { .. }
+            | Command::ForgetStripes { .. }
+    )
+}
+
+/// Whether a command may leave stripes, or hidden orphans, behind.
+fn may_retire(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Truncate { .. }
+            | Command::Publish(_)
+            | Command::PutObject(_)
+            | Command::DeleteObject { .. }
+            | Command::PutPart { .. }
+            | Command::CompleteUpload { .. }
+            | Command::AbortUpload { .. }
+            | Command::SwapStripe { .. }
+    )
+}

@@ -1,0 +1,121 @@
+//! Background work of the service: freeing orphans, deleting retired stripes.
+//!
+//! What always holds: it is woken by what makes work, never by a timer; it stops at the next step when told to; what fails is tried
+//! again, ever less often.
+//! What it leaves out: repair and scrubbing (they are the object cluster's).
+
+mod orphans;
+mod stripes;
+
+pub use stripes::{NoStripes, StripeReaper};
+
+pub(crate) use orphans::Orphans;
+
+use super::core::Core;
+use holdfast_objstore_proto::meta::Reply;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+/// Pauses between attempts that fail: the first, and the longest.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+
+/// A wake-up that is not lost when nobody waits yet.
+#[derive(Default)]
+pub(crate) struct Signal(Notify);
+
+impl Signal {
+    pub(crate) fn notify(&self) {
+        self.0.notify_one();
+    }
+    async fn notified(&self) {
+        self.0.notified().await;
+    }
+}
+
+pub(crate) struct Work {
+    pub orphans: Orphans,
+    pub stripes: Signal,
+    stop: watch::Sender<bool>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Self { orphans: Orphans::default(), stripes: Signal::default(), stop: watch::Sender::new(false), tasks: Mutex::default() }
+    }
+}
+
+impl Work {
+    /// Looks at what a command's answer left behind.
+    pub(crate) fn after(&self, reply: &Reply, retires: bool) {
+        match reply {
+            Reply::Unlinked { ino, nlink: 0 } | Reply::Renamed { replaced: Some((ino, 0)), .. } => self.orphans.look_at([*ino]),
+            Reply::Put { replaced: Some(ino), .. } | Reply::Removed { ino: Some(ino) } => self.orphans.look_at([*ino]),
+            _ => {}
+        }
+        if retires {
+            self.orphans.look_at_all();
+            self.stripes.notify();
+        }
+    }
+
+    /// Waits for `until`, or for the end: whether to go on.
+    async fn unless_stopped(&self, until: impl Future<Output = ()>) -> bool {
+        let mut stop = self.stop.subscribe();
+        tokio::select! {
+            _ = stop.wait_for(|s| *s) => false,
+            () = until => true,
+        }
+    }
+
+    fn stopping(&self) -> bool {
+        *self.stop.borrow()
+    }
+}
+
+impl Core {
+    /// Runs `work` until it is stopped.
+    fn spawn_work(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let task = self.runtime.spawn(work);
+        self.work.tasks.lock().push(task);
+    }
+
+    /// Starts freeing orphans, beginning with those a former run left.
+    pub(crate) fn start_orphans(self: &Arc<Self>) {
+        self.work.orphans.look_at_all();
+        self.spawn_work(orphans::run(self.clone()));
+    }
+
+    /// Starts deleting retired stripes.
+    pub(crate) fn start_stripes(self: &Arc<Self>, reaper: Arc<dyn StripeReaper>) {
+        self.work.stripes.notify();
+        self.spawn_work(stripes::run(self.clone(), reaper));
+    }
+
+    /// Ends background work; none is left when it returns.
+    pub(crate) async fn stop_work(&self) {
+        self.work.stop.send_replace(true);
+        let tasks = std::mem::take(&mut *self.work.tasks.lock());
+        for t in tasks {
+            // A task that panicked is as gone as one that returned.
+            let _ = t.await;
+        }
+    }
+}
+
+/// Grows with each failure, up to a bound; back to the start with a success.
+struct Backoff(Duration);
+
+impl Backoff {
+    fn new() -> Self {
+        Self(BACKOFF.0)
+    }
+    fn next(&mut self) -> Duration {
+        let now = self.0;
+        self.0 = (self.0 * 2).min(BACKOFF.1);
+        now
+    }
+}

@@ -1,0 +1,85 @@
+//! Deleting retired stripes: at their OSDs first, then in the state.
+//!
+//! What always holds: a stripe is deleted only after its retirement is committed and a grace has passed, so that a read which
+//! looked at the map before finds it; it is forgotten only after it is deleted durably. Both steps may be repeated.
+//! What it leaves out: shards that no record names; reconciling finds those.
+
+use super::super::core::Core;
+use super::Backoff;
+use holdfast_objstore_base::BoxFuture;
+use holdfast_objstore_proto::StripeMeta;
+use holdfast_objstore_proto::meta::{Command, MetaError};
+use std::sync::Arc;
+
+/// Stripes that share one grace.
+const ROUND_MAX: usize = 65_536;
+
+/// Deletes stripes from the object cluster.
+pub trait StripeReaper: Send + Sync + 'static {
+    /// Deletes all shards of the stripes, durably, wherever they can be reached; may be repeated.
+    fn delete(&self, stripes: Vec<Arc<StripeMeta>>) -> BoxFuture<'_, Result<(), String>>;
+}
+
+/// For a service without an object cluster: there is nothing to delete.
+pub struct NoStripes;
+
+impl StripeReaper for NoStripes {
+    fn delete(&self, _: Vec<Arc<StripeMeta>>) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+pub(super) async fn run(core: Arc<Core>, reaper: Arc<dyn StripeReaper>) {
+    let mut backoff = Backoff::new();
+    while core.work.unless_stopped(core.work.stripes.notified()).await {
+        loop {
+            let round = match core.view(|kv| holdfast_meta_core::read::retired(kv, None, ROUND_MAX)) {
+                Ok(round) => round,
+                Err(MetaError::Failed(_)) => return,
+                // Another member leads: it deletes them.
+                Err(_) => break,
+            };
+            if round.is_empty() {
+                break;
+            }
+            if !core.config.stripe_grace.is_zero() && !core.work.unless_stopped(tokio::time::sleep(core.config.stripe_grace)).await {
+                return;
+            }
+            let mut failed = false;
+            for batch in round.chunks(core.config.stripe_batch.max(1)) {
+                if core.work.stopping() {
+                    return;
+                }
+                failed |= !delete(&core, &*reaper, batch).await;
+            }
+            if !failed {
+                backoff = Backoff::new();
+            } else if !core.work.unless_stopped(tokio::time::sleep(backoff.next())).await {
+                return;
+            }
+        }
+    }
+}
+
+/// Deletes and forgets one batch; whether it is done.
+async fn delete(core: &Arc<Core>, reaper: &dyn StripeReaper, batch: &[Arc<StripeMeta>]) -> bool {
+    let done = match reaper.delete(batch.to_vec()).await {
+        Ok(()) => core
+            .propose_own(Command::ForgetStripes { stripes: batch.iter().map(|s| s.id).collect() })
+            .await
+            .map(drop)
+            .map_err(|e| e.to_string()),
+        Err(why) => Err(why),
+    };
+    match done {
+        Ok(()) => {
+            core.metrics.stripes_deleted.inc_by(batch.len() as u64);
+            true
+        }
+        Err(why) => {
+            core.metrics.stripe_delete_failures.inc();
+            tracing::warn!(stripes = batch.len(), error = %why, "retired stripes could not be deleted; trying again later");
+            false
+        }
+    }
+}

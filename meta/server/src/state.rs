@@ -1,0 +1,247 @@
+//! The metadata state: layers in memory over a durable file, one writer, many readers.
+//!
+//! What always holds: readers see whole batches only; a batch never waits for the file's writer or its flush; at most one
+//! overlay is being folded; the sealed overlay and the file that lacks it are replaced at one moment. The first failure to read or
+//! write is final.
+//! What it leaves out: what commands mean (`meta/core`), their order and durability (`meta/log`).
+
+mod backend;
+mod fold;
+mod layers;
+mod machine;
+mod overlay;
+mod store;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use layers::Layers;
+pub(crate) use machine::{decode_reply, encode_request};
+pub(crate) use store::Store;
+#[cfg(test)]
+pub(crate) use store::Mark;
+
+use crate::metrics::Metrics;
+use fold::{Folder, Job};
+use holdfast_meta_core::{StateError, initialise};
+use parking_lot::RwLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use tokio::sync::watch;
+
+/// Bounds of the state in memory.
+#[derive(Debug, Clone)]
+pub struct StateConfig {
+    /// A checkpoint begins when the overlay takes this many bytes.
+    pub overlay_bytes: usize,
+    /// New commands wait while overlays take this many bytes: a fold is behind.
+    pub overlay_bytes_max: usize,
+    /// Pages of the durable file kept in memory.
+    pub cache_bytes: usize,
+}
+
+impl Default for StateConfig {
+    fn default() -> Self {
+        Self { overlay_bytes: 32 << 20, overlay_bytes_max: 128 << 20, cache_bytes: 64 << 20 }
+    }
+}
+
+/// Up to where the durable file reaches.
+#[derive(Debug, Clone, Copy, Default)]
+struct Reached {
+    generation: u64,
+    applied: u64,
+    /// Set once, with the failure in `State::failure`.
+    failed: bool,
+}
+
+pub(crate) struct State {
+    layers: RwLock<Layers>,
+    /// `None`: in memory only, and a checkpoint promises nothing.
+    store: Option<Store>,
+    folder: Option<Folder>,
+    reached: watch::Sender<Reached>,
+    failure: OnceLock<String>,
+    /// Bytes of both overlays.
+    overlay_bytes: AtomicUsize,
+    sealed_bytes: AtomicUsize,
+    /// Folding no longer gives way to others: somebody waits for it to end.
+    hurry: AtomicBool,
+    config: StateConfig,
+    metrics: Metrics,
+}
+
+impl State {
+    /// A fresh state in memory.
+    pub(crate) fn in_memory(metrics: Metrics) -> Result<Arc<Self>, StateError> {
+        let mut layers = Layers::default();
+        initialise(&mut layers)?;
+        let unbounded = StateConfig { overlay_bytes: usize::MAX, overlay_bytes_max: usize::MAX, cache_bytes: 0 };
+        Ok(Arc::new(Self::build(layers, None, None, Reached::default(), unbounded, metrics)))
+    }
+
+    /// The state in `store`. What is not there was not checkpointed: the log hands it over again.
+    pub(crate) fn open(store: Store, config: StateConfig, metrics: Metrics) -> Result<Arc<Self>, StateError> {
+        let mut layers = Layers::default();
+        let mut reached = Reached::default();
+        if let Some(mark) = store.mark()? {
+            reached.applied = mark.applied;
+            layers.mark = mark;
+            layers.durable = store.snapshot()?;
+        }
+        // Looks at the rows' version; in a fresh state it makes the same rows every time, until a first checkpoint keeps them.
+        initialise(&mut layers)?;
+        let (folder, jobs) = Folder::new();
+        let state = Arc::new(Self::build(layers, Some(store), Some(folder), reached, config, metrics));
+        fold::start(&state, jobs)?;
+        Ok(state)
+    }
+
+    fn build(layers: Layers, store: Option<Store>, folder: Option<Folder>, reached: Reached, config: StateConfig, metrics: Metrics) -> Self {
+        Self {
+            layers: RwLock::new(layers),
+            store,
+            folder,
+            reached: watch::Sender::new(reached),
+            failure: OnceLock::new(),
+            overlay_bytes: AtomicUsize::new(0),
+            sealed_bytes: AtomicUsize::new(0),
+            hurry: AtomicBool::new(false),
+            config,
+            metrics,
+        }
+    }
+
+    /// Reads one moment of the state.
+    pub(crate) fn view<T>(&self, read: impl FnOnce(&Layers) -> Result<T, StateError>) -> Result<T, StateError> {
+        self.check()?;
+        let result = read(&self.layers.read());
+        result.inspect_err(|e| self.fail(e))
+    }
+
+    /// Changes the state as one batch, and says whether it is time for a checkpoint.
+    pub(crate) fn update<T>(&self, change: impl FnOnce(&mut Layers) -> Result<T, StateError>) -> Result<T, StateError> {
+        self.check()?;
+        let (result, bytes) = {
+            let mut layers = self.layers.write();
+            let result = change(&mut layers);
+            layers.generation += 1;
+            (result, layers.active.bytes())
+        };
+        let all = bytes + self.sealed_bytes.load(Ordering::Relaxed);
+        self.overlay_bytes.store(all, Ordering::Relaxed);
+        self.metrics.overlay_bytes.set(all as i64);
+        if bytes >= self.config.overlay_bytes {
+            self.seal();
+        }
+        result.inspect_err(|e| self.fail(e))
+    }
+
+    /// The failure that ended the service, if any.
+    pub(crate) fn check(&self) -> Result<(), StateError> {
+        match self.failure.get() {
+            Some(why) => Err(StateError(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn fail(&self, e: &StateError) {
+        if self.failure.set(e.0.clone()).is_ok() {
+            tracing::error!(error = %e.0, "the metadata state failed; the service stops");
+        }
+        self.reached.send_modify(|r| r.failed = true);
+    }
+
+    /// Waits while the overlays are full.
+    pub(crate) async fn room(&self) -> Result<(), StateError> {
+        if self.overlay_bytes.load(Ordering::Relaxed) < self.config.overlay_bytes_max {
+            return Ok(());
+        }
+        let mut reached = self.reached.subscribe();
+        loop {
+            self.check()?;
+            self.seal();
+            if self.overlay_bytes.load(Ordering::Relaxed) < self.config.overlay_bytes_max {
+                return Ok(());
+            }
+            let _ = reached.changed().await;
+        }
+    }
+
+    /// Begins a checkpoint unless one is under way or nothing changed.
+    fn seal(&self) {
+        let Some(folder) = &self.folder else { return };
+        let job = {
+            let mut layers = self.layers.write();
+            if layers.sealed.is_some() || layers.generation == self.reached.borrow().generation {
+                return;
+            }
+            let overlay = Arc::new(std::mem::take(&mut layers.active));
+            layers.sealed = Some(overlay.clone());
+            self.sealed_bytes.store(overlay.bytes(), Ordering::Relaxed);
+            Job { overlay, mark: layers.mark.clone(), generation: layers.generation }
+        };
+        if !folder.send(job) {
+            self.fail(&StateError("the checkpoint thread has ended".into()));
+        }
+    }
+
+    /// Folds one sealed overlay; on the fold thread.
+    fn fold(&self, job: Job) -> Result<(), StateError> {
+        let store = self.store.as_ref().expect("only a state with a file folds");
+        let mut pace = fold::Pace::new(&self.hurry);
+        store.fold(&job.overlay, &job.mark, |bytes| pace.did(bytes))?;
+        let snapshot = store.snapshot()?;
+        let old = {
+            let mut layers = self.layers.write();
+            let old = (std::mem::replace(&mut layers.durable, snapshot), layers.sealed.take());
+            self.sealed_bytes.store(0, Ordering::Relaxed);
+            self.overlay_bytes.store(layers.active.bytes(), Ordering::Relaxed);
+            old
+        };
+        // Freed outside the lock: a large tree takes a while.
+        drop(old);
+        self.metrics.checkpoints.inc();
+        self.metrics.checkpoint_bytes.inc_by(job.overlay.bytes() as u64);
+        self.reached.send_modify(|r| {
+            r.generation = job.generation;
+            r.applied = job.mark.applied;
+        });
+        Ok(())
+    }
+
+    /// Makes all that is applied now durable; the index of the last command in it.
+    pub(crate) async fn checkpoint(&self) -> Result<u64, StateError> {
+        let (want, applied) = {
+            let layers = self.layers.read();
+            (layers.generation, layers.mark.applied)
+        };
+        if self.folder.is_none() {
+            return Ok(applied);
+        }
+        let mut reached = self.reached.subscribe();
+        loop {
+            self.check()?;
+            let now = *reached.borrow_and_update();
+            if now.generation >= want {
+                return Ok(now.applied);
+            }
+            self.seal();
+            // The sender lives as long as `self`; a failure is told through it too.
+            let _ = reached.changed().await;
+        }
+    }
+
+    /// Checkpoints and ends the fold thread. Later batches fail.
+    pub(crate) async fn close(&self) -> Result<(), StateError> {
+        self.hurry.store(true, Ordering::Relaxed);
+        self.checkpoint().await?;
+        if let Some(folder) = &self.folder {
+            folder.end();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn overlay_bytes(&self) -> usize {
+        self.overlay_bytes.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,133 @@
+//! Three layers seen as one ordered map: the active overlay over the sealed one over the durable rows.
+//!
+//! What always holds: a key is answered by the topmost layer that knows it. Scans merge lazily: no layer's range is collected.
+//! What it leaves out: who may look when (`state`).
+
+use super::overlay::{Overlay, Rows};
+use super::store::{Mark, Snapshot, SnapshotRange};
+use bytes::Bytes;
+use holdfast_meta_core::{Kv, KvRead, StateError};
+use std::iter::Peekable;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+#[derive(Default)]
+pub(crate) struct Layers {
+    pub(super) active: Overlay,
+    /// Being folded into the durable rows.
+    pub(super) sealed: Option<Arc<Overlay>>,
+    /// `None`: nothing was ever folded, or the state lives in memory only.
+    pub(super) durable: Option<Snapshot>,
+    pub(super) mark: Mark,
+    /// Raised by every batch, also one without commands (its tail changes).
+    pub(super) generation: u64,
+}
+
+impl KvRead for Layers {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StateError> {
+        if let Some(v) = self.active.get(key) {
+            return Ok(v.clone());
+        }
+        if let Some(v) = self.sealed.as_ref().and_then(|s| s.get(key)) {
+            return Ok(v.clone());
+        }
+        match &self.durable {
+            Some(d) => d.get(key),
+            None => Ok(None),
+        }
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<(), StateError> {
+        if from >= to {
+            return Ok(());
+        }
+        let mut overlays = [
+            Some(self.active.range(from, to).peekable()),
+            self.sealed.as_ref().map(|s| s.range(from, to).peekable()),
+        ];
+        let mut rows = Durable::new(match &self.durable {
+            Some(d) => Some(d.range(from, to)?),
+            None => None,
+        })?;
+        loop {
+            // The smallest key of the three heads, and the topmost layer that has it.
+            let mut least: Option<&[u8]> = rows.key();
+            let mut top = 2;
+            for i in [1, 0] {
+                let Some(k) = overlays[i].as_mut().and_then(|o| o.peek().map(|(k, _)| k.as_slice())) else { continue };
+                if least.is_none_or(|l| k <= l) {
+                    (least, top) = (Some(k), i);
+                }
+            }
+            let Some(key) = least else { return Ok(()) };
+            if top == 2 {
+                if visit(key, rows.value()).is_break() {
+                    return Ok(());
+                }
+                rows.advance()?;
+                continue;
+            }
+            let (key, value) = overlays[top].as_mut().and_then(Iterator::next).expect("the head was peeked");
+            for lower in overlays.iter_mut().skip(top + 1).flatten() {
+                skip(lower, key);
+            }
+            if rows.key() == Some(key) {
+                rows.advance()?;
+            }
+            if let Some(v) = value
+                && visit(key, v).is_break()
+            {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Drops the head of `rows` when it is `key`: a layer above has answered it.
+fn skip(rows: &mut Peekable<Rows<'_>>, key: &[u8]) {
+    rows.next_if(|(k, _)| k.as_slice() == key);
+}
+
+type Pair = (redb::AccessGuard<'static, &'static [u8]>, redb::AccessGuard<'static, &'static [u8]>);
+
+/// The durable rows of a scan, one row ahead.
+struct Durable {
+    range: Option<SnapshotRange<'static>>,
+    head: Option<Pair>,
+}
+
+impl Durable {
+    fn new(range: Option<SnapshotRange<'static>>) -> Result<Self, StateError> {
+        let mut this = Self { range, head: None };
+        this.advance()?;
+        Ok(this)
+    }
+    fn advance(&mut self) -> Result<(), StateError> {
+        self.head = match self.range.as_mut().and_then(Iterator::next) {
+            Some(Ok(pair)) => Some(pair),
+            Some(Err(e)) => return Err(StateError(format!("read the state: {e}"))),
+            None => None,
+        };
+        Ok(())
+    }
+    fn key(&self) -> Option<&[u8]> {
+        self.head.as_ref().map(|(k, _)| k.value())
+    }
+    fn value(&self) -> &[u8] {
+        self.head.as_ref().map_or(&[], |(_, v)| v.value())
+    }
+}
+
+impl Kv for Layers {
+    fn put(&mut self, key: &[u8], value: Bytes) {
+        self.active.set(key, Some(value));
+    }
+    fn delete(&mut self, key: &[u8]) {
+        if self.sealed.is_none() && self.durable.is_none() {
+            // With nothing below there is nothing to hide.
+            self.active.forget(key);
+        } else {
+            self.active.set(key, None);
+        }
+    }
+}

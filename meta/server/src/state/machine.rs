@@ -1,0 +1,69 @@
+//! The state as the log drives it, and how commands and replies look on their way through the log.
+//!
+//! ```text
+//! request  = version u8 (1) · postcard(Request)
+//! reply    = version u8 (1) · postcard(Reply)
+//! ```
+//! What always holds: a committed command that cannot be decoded stops the service rather than being skipped: members must not differ.
+//! What it leaves out: what commands do (`meta/core`).
+
+use super::State;
+use bytes::Bytes;
+use holdfast_meta_core::StateError;
+use holdfast_meta_log::{Entry, Error, Result, StateMachine};
+use holdfast_objstore_base::BoxFuture;
+use holdfast_objstore_proto::meta::{Reply, Request};
+
+/// Version of both encodings.
+const VERSION: u8 = 1;
+
+pub(crate) fn encode_request(request: &Request) -> std::result::Result<Bytes, String> {
+    encode(request)
+}
+
+pub(crate) fn decode_reply(bytes: &[u8]) -> std::result::Result<Reply, String> {
+    decode(bytes)
+}
+
+fn encode<T: serde::Serialize>(value: &T) -> std::result::Result<Bytes, String> {
+    postcard::to_extend(value, vec![VERSION]).map(Bytes::from).map_err(|e| e.to_string())
+}
+
+fn decode<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) -> std::result::Result<T, String> {
+    match bytes.split_first() {
+        Some((&VERSION, rest)) => postcard::from_bytes(rest).map_err(|e| e.to_string()),
+        Some((version, _)) => Err(format!("version {version}, this program knows {VERSION}")),
+        None => Err("empty".into()),
+    }
+}
+
+fn failed(e: StateError) -> Error {
+    Error::Failed(e.0)
+}
+
+impl StateMachine for State {
+    fn apply(&self, entries: &[Entry], tail: Bytes) -> Result<Vec<Bytes>> {
+        self.update(|layers| {
+            let mut replies = Vec::with_capacity(entries.len());
+            for e in entries {
+                let request: Request =
+                    decode(&e.command).map_err(|why| StateError(format!("command {} cannot be decoded: {why}", e.index)))?;
+                let reply = holdfast_meta_core::apply(layers, e.index, e.now_ns, &request)?;
+                replies.push(encode(&reply).map_err(|why| StateError(format!("reply {} cannot be encoded: {why}", e.index)))?);
+                layers.mark.applied = e.index;
+            }
+            layers.mark.tail = tail;
+            Ok(replies)
+        })
+        .map_err(failed)
+    }
+
+    fn restore(&self) -> Result<(u64, Option<Bytes>)> {
+        // An empty tail: the log has not applied anything yet (or the rows are only those of a fresh state).
+        self.view(|layers| Ok((layers.mark.applied, (!layers.mark.tail.is_empty()).then(|| layers.mark.tail.clone())))).map_err(failed)
+    }
+
+    fn checkpoint(&self) -> BoxFuture<'_, Result<u64>> {
+        Box::pin(async { State::checkpoint(self).await.map_err(failed) })
+    }
+}

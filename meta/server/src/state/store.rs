@@ -1,0 +1,133 @@
+//! The durable layer: one redb file, drawn in `docs/formats/state.md`.
+//!
+//! What always holds: rows, the index of the last command in them and the log's tail become durable in one commit.
+//! What it leaves out: what rows mean; when to commit.
+
+use super::backend::FileBackend;
+use super::overlay::Overlay;
+use bytes::Bytes;
+use holdfast_meta_core::StateError;
+use holdfast_objstore_base::disk::File;
+use redb::{Database, ReadOnlyTable, ReadableDatabase, TableDefinition};
+use std::sync::Arc;
+
+/// Key → value of the metadata state.
+const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
+/// `version`, `applied`, `tail`.
+const ABOUT: TableDefinition<&str, &[u8]> = TableDefinition::new("about");
+
+/// Version of what is in the file; raised when an older reader would misread it.
+pub(crate) const VERSION: u32 = 1;
+
+/// Up to where the rows reach.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// Index of the last command in the rows.
+    pub applied: u64,
+    /// The log's own bytes.
+    pub tail: Bytes,
+}
+
+pub(crate) struct Store {
+    db: Database,
+}
+
+/// A consistent view of the durable layer.
+pub(crate) struct Snapshot {
+    rows: ReadOnlyTable<&'static [u8], &'static [u8]>,
+}
+
+pub(crate) type SnapshotRange<'a> = redb::Range<'a, &'static [u8], &'static [u8]>;
+
+fn error(what: &str, e: impl std::fmt::Display) -> StateError {
+    StateError(format!("{what}: {e}"))
+}
+
+impl Store {
+    /// Opens the file, or makes the database in an empty one. Blocks; not for a runtime's thread.
+    pub(crate) fn open(file: Arc<dyn File>, cache_bytes: usize) -> Result<Self, StateError> {
+        let backend = FileBackend::new(file).map_err(|e| error("start the reader thread", e))?;
+        let db = redb::Builder::new()
+            .set_cache_size(cache_bytes)
+            .create_with_backend(backend)
+            .map_err(|e| error("open the state", e))?;
+        Ok(Self { db })
+    }
+
+    /// The mark of the last commit, if there was one.
+    pub(crate) fn mark(&self) -> Result<Option<Mark>, StateError> {
+        let read = self.db.begin_read().map_err(|e| error("read the state", e))?;
+        let about = match read.open_table(ABOUT) {
+            Ok(t) => t,
+            Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
+            Err(e) => return Err(error("read the state's mark", e)),
+        };
+        let get = |name: &str| -> Result<Vec<u8>, StateError> {
+            let row = about.get(name).map_err(|e| error("read the state's mark", e))?;
+            Ok(row.ok_or_else(|| error("read the state's mark", format!("no '{name}'")))?.value().to_vec())
+        };
+        let version = u32::from_be_bytes(get("version")?.try_into().map_err(|_| error("read the state's version", "wrong length"))?);
+        if version != VERSION {
+            return Err(StateError(format!("the state has format version {version}, this program reads {VERSION}: use the newer program")));
+        }
+        let applied = u64::from_be_bytes(get("applied")?.try_into().map_err(|_| error("read the state's index", "wrong length"))?);
+        Ok(Some(Mark { applied, tail: get("tail")?.into() }))
+    }
+
+    /// The newest committed rows; `None` before the first commit.
+    pub(crate) fn snapshot(&self) -> Result<Option<Snapshot>, StateError> {
+        let read = self.db.begin_read().map_err(|e| error("read the state", e))?;
+        match read.open_table(ROWS) {
+            Ok(rows) => Ok(Some(Snapshot { rows })),
+            Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
+            Err(e) => Err(error("read the state", e)),
+        }
+    }
+
+    /// Folds `overlay` in, in one durable commit. `pace` is called with the bytes of each row. Blocks.
+    pub(crate) fn fold(&self, overlay: &Overlay, mark: &Mark, mut pace: impl FnMut(usize)) -> Result<(), StateError> {
+        let mut write = self.db.begin_write().map_err(|e| error("checkpoint", e))?;
+        // A crash must not make the next start walk the whole file.
+        write.set_quick_repair(true);
+        {
+            let mut rows = write.open_table(ROWS).map_err(|e| error("checkpoint", e))?;
+            for (key, value) in overlay.iter() {
+                match value {
+                    Some(v) => rows.insert(key, v.as_ref()).map(drop),
+                    None => rows.remove(key).map(drop),
+                }
+                .map_err(|e| error("checkpoint", e))?;
+                pace(key.len() + value.map_or(0, Bytes::len));
+            }
+            let mut about = write.open_table(ABOUT).map_err(|e| error("checkpoint", e))?;
+            let entries: [(&str, &[u8]); 3] =
+                [("version", &VERSION.to_be_bytes()), ("applied", &mark.applied.to_be_bytes()), ("tail", &mark.tail)];
+            for (name, value) in entries {
+                about.insert(name, value).map_err(|e| error("checkpoint", e))?;
+            }
+        }
+        write.commit().map_err(|e| error("checkpoint", e))
+    }
+}
+
+impl Snapshot {
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StateError> {
+        let row = self.rows.get(key).map_err(|e| error("read the state", e))?;
+        Ok(row.map(|v| Bytes::copy_from_slice(v.value())))
+    }
+
+    /// Rows with `from <= key < to`.
+    pub(crate) fn range(&self, from: &[u8], to: &[u8]) -> Result<SnapshotRange<'static>, StateError> {
+        self.rows.range::<&[u8]>(from..to).map_err(|e| error("read the state", e))
+    }
+}
+
+#[cfg(test)]
+impl Store {
+    /// Writes a mark of another version.
+    pub(crate) fn write_version(&self, version: u32) {
+        let write = self.db.begin_write().expect("a transaction");
+        write.open_table(ABOUT).expect("a table").insert("version", version.to_be_bytes().as_slice()).expect("inserts");
+        write.commit().expect("commits");
+    }
+}

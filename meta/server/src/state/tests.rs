@@ -1,0 +1,179 @@
+//! The layers against a plain map, by seed, with checkpoints, reopenings and power cuts.
+
+use super::*;
+use bytes::Bytes;
+use holdfast_meta_core::{Kv, KvRead, MemKv};
+use holdfast_objstore_base::disk::{Disk, Open};
+use holdfast_objstore_base::sim::{Rng, SimDisk};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+const FILE: &str = "state.redb";
+/// Rows of the tests lie outside the families of a real state.
+const FAMILY: u8 = 0xf0;
+
+fn config() -> StateConfig {
+    StateConfig { overlay_bytes: 1 << 20, overlay_bytes_max: 4 << 20, cache_bytes: 1 << 20 }
+}
+
+fn open(disk: &SimDisk) -> Arc<State> {
+    let file = disk.open(Path::new(FILE), Open::Create).expect("opens");
+    disk.sync_dir(Path::new("")).expect("syncs");
+    State::open(Store::open(file, 1 << 20).expect("a database"), config(), Metrics::default()).expect("a state")
+}
+
+type Change = (Vec<u8>, Option<Bytes>);
+
+/// Applies a batch as the log would.
+fn apply(state: &State, index: u64, changes: &[Change]) {
+    state
+        .update(|layers| {
+            for (k, v) in changes {
+                match v {
+                    Some(v) => layers.put(k, v.clone()),
+                    None => layers.delete(k),
+                }
+            }
+            layers.mark = Mark { applied: index, tail: Bytes::from(format!("tail {index}")) };
+            Ok(())
+        })
+        .expect("applies");
+}
+
+fn apply_model(model: &mut MemKv, changes: &[Change]) {
+    for (k, v) in changes {
+        match v {
+            Some(v) => model.put(k, v.clone()),
+            None => model.delete(k),
+        }
+    }
+}
+
+/// All rows in a range, up to `max` of them.
+fn rows(kv: &dyn KvRead, from: &[u8], to: &[u8], max: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut all = Vec::new();
+    kv.scan(from, to, &mut |k, v| {
+        all.push((k.to_vec(), v.to_vec()));
+        if all.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })
+    .expect("scans");
+    all
+}
+
+fn key(n: u64) -> Vec<u8> {
+    let mut k = vec![FAMILY];
+    k.extend_from_slice(&(n as u16).to_be_bytes());
+    k
+}
+
+fn batch(rng: &mut Rng) -> Vec<Change> {
+    (0..rng.below(6))
+        .map(|_| {
+            let k = key(rng.below(200));
+            let value = (rng.below(3) > 0).then(|| {
+                let mut v = vec![0; rng.below(300) as usize];
+                rng.fill(&mut v);
+                Bytes::from(v)
+            });
+            (k, value)
+        })
+        .collect()
+}
+
+fn compare(state: &State, model: &MemKv, rng: &mut Rng, seed: u64) {
+    let (a, b) = (key(rng.below(220)), key(rng.below(220)));
+    let max = 1 + rng.below(50) as usize;
+    state
+        .view(|layers| {
+            assert_eq!(rows(layers, &a, &b, max), rows(model, &a, &b, max), "seed {seed}");
+            for n in 0..20 {
+                let k = key(n * 10);
+                assert_eq!(layers.get(&k)?, model.get(&k)?, "seed {seed}");
+            }
+            Ok(())
+        })
+        .expect("reads");
+}
+
+#[tokio::test]
+async fn layers_read_like_one_map_across_checkpoints_restarts_and_power_cuts() {
+    for seed in 0..12u64 {
+        let mut rng = Rng::new(seed);
+        let mut disk = SimDisk::new(seed);
+        let mut state = open(&disk);
+        // Batch i + 1 is history[i]; the log would keep them.
+        let mut history: Vec<Vec<Change>> = Vec::new();
+        let mut model = MemKv::default();
+        let mut promised = 0;
+        for step in 0..120 {
+            match rng.below(20) {
+                0..=13 => {
+                    let changes = batch(&mut rng);
+                    history.push(changes.clone());
+                    apply_model(&mut model, &changes);
+                    apply(&state, history.len() as u64, &changes);
+                }
+                14 | 15 => state.seal(),
+                16 | 17 => promised = state.checkpoint().await.expect("checkpoints").max(promised),
+                18 => compare(&state, &model, &mut rng, seed),
+                _ => {
+                    // The process ends, or the power does; a fold may be half done.
+                    let power = rng.coin();
+                    let next = if power { disk.crash(seed * 1000 + step) } else { disk.kill() };
+                    disk.cut_now();
+                    drop(state);
+                    disk = next;
+                    state = open(&disk);
+                    let at = state.view(|l| Ok(l.mark.clone())).expect("reads");
+                    assert!(at.applied >= promised, "seed {seed}: a finished checkpoint is lost");
+                    assert!(at.applied == 0 || at.tail == format!("tail {}", at.applied), "seed {seed}");
+                    for (i, changes) in history.iter().enumerate().skip(at.applied as usize) {
+                        apply(&state, i as u64 + 1, changes);
+                    }
+                }
+            }
+            compare(&state, &model, &mut rng, seed);
+        }
+        let end = [FAMILY + 1];
+        state.view(|l| Ok(assert_eq!(rows(l, &[FAMILY], &end, usize::MAX), rows(&model, &[FAMILY], &end, usize::MAX)))).expect("reads");
+        state.close().await.expect("closes");
+    }
+}
+
+#[tokio::test]
+async fn a_full_overlay_is_folded_by_itself_and_new_work_waits_for_room() {
+    let disk = SimDisk::new(3);
+    let state = open(&disk);
+    let value = Bytes::from(vec![7; 100 << 10]);
+    for i in 0..100 {
+        state.room().await.expect("gets room");
+        apply(&state, i + 1, &[(key(i), Some(value.clone()))]);
+        assert!(state.overlay_bytes() <= config().overlay_bytes_max + (200 << 10));
+    }
+    assert!(state.metrics.checkpoints.get() > 0);
+    assert_eq!(state.checkpoint().await.ok(), Some(100));
+    assert_eq!(state.overlay_bytes(), 0);
+    let seen = state.view(|l| Ok(rows(l, &[FAMILY], &[FAMILY + 1], usize::MAX).len())).expect("reads");
+    assert_eq!(seen, 100);
+}
+
+#[tokio::test]
+async fn a_failed_checkpoint_stops_the_service_for_good() {
+    let disk = SimDisk::new(4);
+    let state = open(&disk);
+    apply(&state, 1, &[(key(1), Some(Bytes::from_static(b"x")))]);
+    disk.fail_flush(1);
+    assert!(state.checkpoint().await.is_err());
+    assert!(state.view(|_| Ok(())).is_err() && state.update(|_| Ok(())).is_err());
+}
+
+#[tokio::test]
+async fn a_state_of_a_newer_format_is_refused() {
+    let disk = SimDisk::new(5);
+    let file = disk.open(Path::new(FILE), Open::Create).expect("opens");
+    let store = Store::open(file.clone(), 1 << 20).expect("a database");
+    store.write_version(store::VERSION + 1);
+    drop(store);
+    let refused = Store::open(file, 1 << 20).expect("a database").mark();
+    assert!(refused.is_err_and(|e| e.0.contains("newer")));
+}

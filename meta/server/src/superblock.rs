@@ -1,0 +1,186 @@
+//! What a folder of the metadata service says of itself: `meta.super`, drawn in `docs/formats/state.md`.
+//!
+//! ```text
+//!  0  8  magic "HFSTMETA"
+//!  8  4  version, little-endian (1)
+//! 12  4  condition, little-endian: 1 being formatted, 2 ready
+//! 16 16  cluster id
+//! 32 28  zero
+//! 60  4  CRC-32C of bytes 0 to 59, little-endian
+//! ```
+//! Valid: 64 bytes, magic, checksum. The reader looks at the version before anything that follows it, and refuses a newer one.
+//!
+//! What always holds: a folder is formatted only when it is empty; it is `ready` only when everything in it is there durably.
+//! What it leaves out: who uses the folder (the caller's lock file).
+
+use crate::state::Store;
+use holdfast_objstore_base::checksum::crc32c;
+use holdfast_objstore_base::disk::{Disk, DiskError, Open};
+use std::path::{Path, PathBuf};
+
+const NAME: &str = "meta.super";
+const MAGIC: &[u8; 8] = b"HFSTMETA";
+const VERSION: u32 = 1;
+const LEN: usize = 64;
+const FORMATTING: u32 = 1;
+const READY: u32 = 2;
+
+/// The cluster a folder belongs to.
+pub type ClusterId = [u8; 16];
+
+/// What is in a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing, or no folder: it may be formatted.
+    Nothing,
+    /// Of this cluster, whole.
+    Ready(ClusterId),
+    /// Formatting began and did not end.
+    HalfFormatted(ClusterId),
+    /// Written by a newer program.
+    Newer { version: u32 },
+    /// Other files (one of them is named), without a superblock.
+    Foreign(String),
+    /// The superblock cannot be what this program wrote.
+    Damaged(String),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum FormatError {
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The folder is not empty.
+    #[error("{path} is not empty: refusing to format it")]
+    NotEmpty { path: PathBuf },
+    #[error("{0}")]
+    State(String),
+}
+
+fn encode(cluster: ClusterId, condition: u32) -> [u8; LEN] {
+    let mut b = [0; LEN];
+    b[..8].copy_from_slice(MAGIC);
+    b[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    b[12..16].copy_from_slice(&condition.to_le_bytes());
+    b[16..32].copy_from_slice(&cluster);
+    let crc = crc32c(&b[..60]);
+    b[60..].copy_from_slice(&crc.to_le_bytes());
+    b
+}
+
+fn word(b: &[u8; LEN], at: usize) -> u32 {
+    u32::from_le_bytes(b[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn decode(bytes: &[u8]) -> Found {
+    let damaged = |why: &str| Found::Damaged(why.to_owned());
+    if bytes.len() < 12 || &bytes[..8] != MAGIC {
+        return damaged("it does not begin as one");
+    }
+    let version = u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes"));
+    if version > VERSION {
+        return Found::Newer { version };
+    }
+    let Ok(b) = <&[u8; LEN]>::try_from(bytes) else { return damaged("wrong length") };
+    if word(b, 60) != crc32c(&b[..60]) {
+        return damaged("wrong checksum");
+    }
+    let cluster = b[16..32].try_into().expect("16 bytes");
+    match (version, word(b, 12)) {
+        (VERSION, FORMATTING) => Found::HalfFormatted(cluster),
+        (VERSION, READY) => Found::Ready(cluster),
+        _ => damaged("unknown version or condition"),
+    }
+}
+
+/// Looks at a folder without changing it.
+pub fn inspect(disk: &dyn Disk, dir: &Path) -> Result<Found, DiskError> {
+    if let Some(bytes) = disk.read_small(&dir.join(NAME))? {
+        return Ok(decode(&bytes));
+    }
+    if !disk.exists(dir) {
+        return Ok(Found::Nothing);
+    }
+    Ok(match disk.list(dir)?.into_iter().next() {
+        None => Found::Nothing,
+        Some(name) => Found::Foreign(name),
+    })
+}
+
+/// Where the durable state lies in a folder.
+pub(crate) fn state_path(dir: &Path) -> PathBuf {
+    dir.join("state.redb")
+}
+
+/// Where the log lies in a folder.
+pub(crate) fn wal_path(dir: &Path) -> PathBuf {
+    dir.join("wal")
+}
+
+/// Makes an empty folder (or none) one of the metadata service. Blocks. A crash leaves it half formatted, which every later start says.
+pub fn format(disk: &dyn Disk, dir: &Path, cluster: ClusterId) -> Result<(), FormatError> {
+    if inspect(disk, dir)? != Found::Nothing {
+        return Err(FormatError::NotEmpty { path: dir.to_owned() });
+    }
+    disk.create_dir_all(dir)?;
+    if let Some(parent) = dir.parent().filter(|p| !p.as_os_str().is_empty()) {
+        disk.sync_dir(parent)?;
+    }
+    disk.write_small(&dir.join(NAME), &encode(cluster, FORMATTING), 0o600)?;
+    disk.create_dir_all(&wal_path(dir))?;
+    let file = disk.open(&state_path(dir), Open::CreateNew)?;
+    Store::open(file, 1 << 20).map(drop).map_err(|e| FormatError::State(e.0))?;
+    disk.sync_dir(dir)?;
+    disk.write_small(&dir.join(NAME), &encode(cluster, READY), 0o600)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_objstore_base::sim::SimDisk;
+
+    #[test]
+    fn a_superblock_says_what_the_folder_is() {
+        let id = [7; 16];
+        assert_eq!(decode(&encode(id, READY)), Found::Ready(id));
+        assert_eq!(decode(&encode(id, FORMATTING)), Found::HalfFormatted(id));
+        let mut newer = encode(id, READY);
+        newer[8] = 9;
+        assert_eq!(decode(&newer[..40]), Found::Newer { version: 9 });
+        for at in 0..LEN {
+            for bit in 0..8 {
+                let mut b = encode(id, READY);
+                b[at] ^= 1 << bit;
+                assert!(!matches!(decode(&b), Found::Ready(_) | Found::HalfFormatted(_)), "byte {at} bit {bit}");
+            }
+        }
+        for len in 0..LEN {
+            assert!(matches!(decode(&encode(id, READY)[..len]), Found::Damaged(_)));
+        }
+    }
+
+    #[test]
+    fn a_format_is_whole_or_says_so_after_any_power_cut() {
+        let dir = Path::new("meta");
+        let whole = SimDisk::new(1);
+        format(&whole, dir, [7; 16]).expect("formats");
+        assert_eq!(inspect(&whole, dir).ok(), Some(Found::Ready([7; 16])));
+        assert!(matches!(format(&whole, dir, [8; 16]), Err(FormatError::NotEmpty { .. })));
+        for cut in 0..whole.steps() {
+            let disk = SimDisk::new(cut);
+            disk.cut_after(cut);
+            if format(&disk, dir, [7; 16]).is_ok() {
+                continue;
+            }
+            let after = disk.crash(cut);
+            match inspect(&after, dir).expect("reads") {
+                Found::Nothing | Found::HalfFormatted(_) => {}
+                Found::Ready(_) => {
+                    let file = after.open(&state_path(dir), Open::Existing).expect("is there");
+                    Store::open(file, 1 << 20).expect("opens");
+                }
+                other => panic!("cut {cut}: {other:?}"),
+            }
+        }
+    }
+}
