@@ -5,12 +5,14 @@
 //! What it leaves out: POSIX and S3 rules (their doors), data (the object cluster), RPC (callers are in this process).
 
 mod config;
+mod format;
 mod metrics;
 mod service;
 mod state;
 pub mod superblock;
 
 pub use config::Config;
+pub use format::{FormatError, format};
 pub use metrics::Metrics;
 pub use service::{Deps, NoStripes, OpenError, Service, SessionStatus, Status, StripeReaper};
 pub use state::StateConfig;

@@ -10,12 +10,11 @@
 //! ```
 //! Valid: 64 bytes, magic, checksum. The reader looks at the version before anything that follows it, and refuses a newer one.
 //!
-//! What always holds: a folder is formatted only when it is empty; it is `ready` only when everything in it is there durably.
-//! What it leaves out: who uses the folder (the caller's lock file).
+//! What always holds: it is `ready` only when everything in the folder is there durably.
+//! What it leaves out: making the rest (`format`), and who uses the folder (the caller's lock file).
 
-use crate::state::Store;
 use holdfast_objstore_base::checksum::crc32c;
-use holdfast_objstore_base::disk::{Disk, DiskError, Open};
+use holdfast_objstore_base::disk::{Disk, DiskError};
 use std::path::{Path, PathBuf};
 
 const NAME: &str = "meta.super";
@@ -43,17 +42,6 @@ pub enum Found {
     Foreign(String),
     /// The superblock cannot be what this program wrote.
     Damaged(String),
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum FormatError {
-    #[error(transparent)]
-    Disk(#[from] DiskError),
-    /// The folder is not empty.
-    #[error("{path} is not empty: refusing to format it")]
-    NotEmpty { path: PathBuf },
-    #[error("{0}")]
-    State(String),
 }
 
 fn encode(cluster: ClusterId, condition: u32) -> [u8; LEN] {
@@ -116,28 +104,19 @@ pub(crate) fn wal_path(dir: &Path) -> PathBuf {
     dir.join("wal")
 }
 
-/// Makes an empty folder (or none) one of the metadata service. Blocks. A crash leaves it half formatted, which every later start says.
-pub fn format(disk: &dyn Disk, dir: &Path, cluster: ClusterId) -> Result<(), FormatError> {
-    if inspect(disk, dir)? != Found::Nothing {
-        return Err(FormatError::NotEmpty { path: dir.to_owned() });
-    }
-    disk.create_dir_all(dir)?;
-    if let Some(parent) = dir.parent().filter(|p| !p.as_os_str().is_empty()) {
-        disk.sync_dir(parent)?;
-    }
-    disk.write_small(&dir.join(NAME), &encode(cluster, FORMATTING), 0o600)?;
-    disk.create_dir_all(&wal_path(dir))?;
-    let file = disk.open(&state_path(dir), Open::CreateNew)?;
-    Store::open(file, 1 << 20).map(drop).map_err(|e| FormatError::State(e.0))?;
-    disk.sync_dir(dir)?;
-    disk.write_small(&dir.join(NAME), &encode(cluster, READY), 0o600)?;
-    Ok(())
+/// Says that formatting a folder has begun; first in it.
+pub(crate) fn write_begun(disk: &dyn Disk, dir: &Path, cluster: ClusterId) -> Result<(), DiskError> {
+    disk.write_small(&dir.join(NAME), &encode(cluster, FORMATTING), 0o600)
+}
+
+/// Says that all of it is there; last in it.
+pub(crate) fn write_ready(disk: &dyn Disk, dir: &Path, cluster: ClusterId) -> Result<(), DiskError> {
+    disk.write_small(&dir.join(NAME), &encode(cluster, READY), 0o600)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_objstore_base::sim::SimDisk;
 
     #[test]
     fn a_superblock_says_what_the_folder_is() {
@@ -156,31 +135,6 @@ mod tests {
         }
         for len in 0..LEN {
             assert!(matches!(decode(&encode(id, READY)[..len]), Found::Damaged(_)));
-        }
-    }
-
-    #[test]
-    fn a_format_is_whole_or_says_so_after_any_power_cut() {
-        let dir = Path::new("meta");
-        let whole = SimDisk::new(1);
-        format(&whole, dir, [7; 16]).expect("formats");
-        assert_eq!(inspect(&whole, dir).ok(), Some(Found::Ready([7; 16])));
-        assert!(matches!(format(&whole, dir, [8; 16]), Err(FormatError::NotEmpty { .. })));
-        for cut in 0..whole.steps() {
-            let disk = SimDisk::new(cut);
-            disk.cut_after(cut);
-            if format(&disk, dir, [7; 16]).is_ok() {
-                continue;
-            }
-            let after = disk.crash(cut);
-            match inspect(&after, dir).expect("reads") {
-                Found::Nothing | Found::HalfFormatted(_) => {}
-                Found::Ready(_) => {
-                    let file = after.open(&state_path(dir), Open::Existing).expect("is there");
-                    Store::open(file, 1 << 20).expect("opens");
-                }
-                other => panic!("cut {cut}: {other:?}"),
-            }
         }
     }
 }

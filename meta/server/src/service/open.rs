@@ -2,7 +2,7 @@
 //!
 //! What always holds: before anybody is served, every session of a former run is ended through the log: what they had not
 //! published is garbage, and nothing they may still send can change anything.
-//! What it leaves out: formatting (`superblock`).
+//! What it leaves out: formatting (`format`).
 
 use super::Service;
 use super::core::Core;
@@ -15,7 +15,7 @@ use crate::state::{State, Store};
 use crate::superblock::{self, ClusterId, Found};
 use holdfast_meta_core::{StateError, read};
 use holdfast_meta_log::solo::Solo;
-use holdfast_meta_log::{Error as LogError, SharedLog};
+use holdfast_meta_log::{Error as LogError, SharedLog, raft};
 use holdfast_objstore_base::clock::Clock;
 use holdfast_objstore_base::disk::{Disk, DiskError, Open};
 use holdfast_objstore_base::real::RealClock;
@@ -29,13 +29,14 @@ use tokio::runtime::Handle;
 /// What the service needs.
 pub struct Deps {
     pub disk: Arc<dyn Disk>,
-    /// A folder that [`superblock::format`] made.
+    /// A folder that [`crate::format`] made.
     pub dir: PathBuf,
     /// Refuse a folder of another cluster.
     pub cluster: Option<ClusterId>,
     pub clock: Arc<dyn Clock>,
     pub config: Config,
-    pub log: holdfast_meta_log::raft::Config,
+    /// The log's; it is never made here: a lost log must not pass for an empty one.
+    pub log: raft::Config,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +76,8 @@ impl Service {
         let file = disk.open(&superblock::state_path(&dir), Open::Existing)?;
         let state = State::open(Store::open(file, config.state.cache_bytes)?, config.state.clone(), metrics.clone())?;
         let wal = superblock::wal_path(&dir);
-        let log = holdfast_meta_log::raft::open(disk, vec![wal], log, clock.clone(), state.clone()).await?;
+        let log = raft::Config { create: false, ..log };
+        let log = raft::open(disk, vec![wal], log, clock.clone(), state.clone()).await?;
         let service = Self::assemble(state, log, clock, config, metrics);
         service.begin().await?;
         Ok(service)

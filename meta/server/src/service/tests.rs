@@ -2,5 +2,6 @@
 
 mod coherence;
 mod life;
+mod restart;
 mod rig;
 mod work;

@@ -1,0 +1,158 @@
+//! The whole service on a simulated disk, with the real log: restarts, kills and power cuts.
+
+use super::rig::*;
+use crate::superblock::{Found, inspect};
+use crate::{Deps, FormatError, OpenError, Service, StateConfig, format};
+use holdfast_meta_client::Use;
+use holdfast_meta_log::raft;
+use holdfast_objstore_base::disk::Disk;
+use holdfast_objstore_base::sim::{Rng, SimDisk};
+use holdfast_objstore_proto::InodeId;
+use holdfast_objstore_proto::meta::{Kind, MetaError};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+const CLUSTER: [u8; 16] = [9; 16];
+
+fn log_config() -> raft::Config {
+    let mut c = raft::Config::new(77, false);
+    c.log.segment_bytes = 256 << 10;
+    c.checkpoint_bytes = 128 << 10;
+    c.wal_bytes_max = 1 << 20;
+    c.log.segments_max = 32;
+    c
+}
+
+async fn make(disk: &SimDisk) -> Result<(), FormatError> {
+    format(Arc::new(disk.clone()), Path::new("meta"), CLUSTER, Arc::new(clock()), log_config()).await
+}
+
+async fn open(disk: &SimDisk) -> Result<Arc<Service>, OpenError> {
+    let state = StateConfig { overlay_bytes: 256 << 10, overlay_bytes_max: 4 << 20, cache_bytes: 1 << 20 };
+    let deps = Deps {
+        disk: Arc::new(disk.clone()),
+        dir: "meta".into(),
+        cluster: Some(CLUSTER),
+        clock: Arc::new(clock()),
+        config: crate::Config { state, ..config() },
+        log: log_config(),
+    };
+    Service::open(deps).await
+}
+
+#[tokio::test]
+async fn a_restart_keeps_everything_answered_and_ends_former_sessions() {
+    let disk = SimDisk::new(1);
+    make(&disk).await.expect("formats");
+    let service = open(&disk).await.expect("opens");
+    let a = Client::mount(&service, "a").await;
+    let root = home(&a).await;
+    let f = a.file(root, "f").await;
+    let stripe = a.write(f, 10_000).await;
+    a.meta.acquire(f, Use::Write).await.expect("acquires");
+    a.file(root, "gone").await;
+    a.meta.opened(a.meta.lookup(root, n("gone")).await.expect("looks").entry.expect("is there").ino).await.expect("opens");
+    a.unlink(root, "gone").await.expect("unlinks");
+    // Nothing is told to the service: the process is killed.
+    let after = disk.kill();
+    let service = open(&after).await.expect("opens again");
+    assert!(service.status().sessions.is_empty());
+    let b = Client::gateway(&service).await;
+    let entry = b.meta.lookup(root, n("f")).await.expect("looks").entry.expect("is there");
+    assert_eq!((entry.ino, entry.attr.size), (f, 10_000));
+    assert_eq!(b.meta.extents(f, 0..1).await.expect("reads")[0].stripe, stripe);
+    eventually("the orphan of the former run is freed", || service.status().stats.inodes == 2).await;
+    assert!(b.ids.inode().await.expect("an id") > f, "ids are not given twice");
+    service.shutdown().await.expect("stops");
+    assert_eq!(b.meta.getattr(f).await.err(), Some(MetaError::Evicted));
+    let service = open(&after.kill()).await.expect("opens after an orderly stop");
+    assert_eq!(service.status().stats.inodes, 2);
+}
+
+#[tokio::test]
+async fn a_folder_that_cannot_be_used_is_refused_with_a_sentence() {
+    let refused = |r: Result<Arc<Service>, OpenError>| match r.err() {
+        Some(OpenError::Refused(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    let disk = SimDisk::new(2);
+    assert!(refused(open(&disk).await).contains("holds no metadata"));
+    disk.create_dir_all(Path::new("meta")).expect("makes");
+    disk.write_small(Path::new("meta/notes"), b"mine", 0o600).expect("writes");
+    assert!(refused(open(&disk).await).contains("foreign"));
+    assert!(matches!(make(&disk).await, Err(FormatError::NotEmpty { .. })));
+    let disk = SimDisk::new(3);
+    format(Arc::new(disk.clone()), Path::new("meta"), [1; 16], Arc::new(clock()), log_config()).await.expect("formats");
+    assert!(refused(open(&disk).await).contains("another cluster"));
+}
+
+#[tokio::test]
+async fn a_lost_log_does_not_pass_for_an_empty_one() {
+    let disk = SimDisk::new(4);
+    make(&disk).await.expect("formats");
+    for name in disk.list(Path::new("meta/wal")).expect("lists") {
+        disk.remove(&Path::new("meta/wal").join(name)).expect("removes");
+    }
+    assert!(matches!(open(&disk).await, Err(OpenError::Log(_))));
+}
+
+#[tokio::test]
+async fn a_format_is_whole_or_says_so_after_any_power_cut() {
+    let whole = SimDisk::new(1);
+    make(&whole).await.expect("formats");
+    assert_eq!(inspect(&whole, Path::new("meta")).ok(), Some(Found::Ready(CLUSTER)));
+    let steps = whole.steps();
+    for part in 0..24 {
+        let cut = steps * part / 24;
+        let disk = SimDisk::new(cut);
+        disk.cut_after(cut);
+        let formatted = make(&disk).await.is_ok();
+        let after = disk.crash(cut);
+        match inspect(&after, Path::new("meta")).expect("reads") {
+            Found::Nothing | Found::HalfFormatted(_) => assert!(!formatted, "cut {cut}"),
+            Found::Ready(_) => drop(open(&after).await.expect("opens")),
+            other => panic!("cut {cut}: {other:?}"),
+        }
+    }
+}
+
+/// Creates and removes names at random and loses power at random; every answered change must be there.
+#[tokio::test]
+async fn answered_changes_survive_power_cuts() {
+    for seed in 0..6 {
+        let mut rng = Rng::new(seed);
+        let mut disk = SimDisk::new(seed);
+        make(&disk).await.expect("formats");
+        let mut root: Option<InodeId> = None;
+        let mut names: BTreeMap<&'static str, InodeId> = BTreeMap::new();
+        for round in 0..5 {
+            let service = open(&disk).await.expect("opens");
+            let a = Client::mount(&service, "a").await;
+            let root = match root {
+                Some(r) => r,
+                None => *root.insert(home(&a).await),
+            };
+            let (entries, _) = a.meta.readdir(root, 0, 10_000).await.expect("reads");
+            let seen: BTreeMap<_, _> = entries.iter().map(|(e, _)| (e.name.clone(), e.ino)).collect();
+            let want: BTreeMap<_, _> = names.iter().map(|(name, ino)| (n(name), *ino)).collect();
+            assert_eq!(seen, want, "seed {seed} round {round}");
+            for _ in 0..60 {
+                let name = NAMES[rng.below(NAMES.len() as u64) as usize];
+                if names.remove(name).is_some() {
+                    a.unlink(root, name).await.expect("unlinks");
+                } else {
+                    names.insert(name, a.create(root, name, Kind::File).await.expect("creates").ino);
+                }
+                if rng.below(20) == 0 {
+                    service.checkpoint().await.expect("checkpoints");
+                }
+            }
+            let next = if rng.coin() { disk.crash(seed * 100 + round) } else { disk.kill() };
+            disk.cut_now();
+            disk = next;
+        }
+    }
+}
+
+const NAMES: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
