@@ -101,13 +101,12 @@ impl Wal {
             s.ended + s.pending.len() as u64 - 1
         };
         let wal = self.clone();
-        let append = self.log.append(pack(kind, body));
+        // The books are kept before any flush can count the record: who hears of durability may rely on them.
+        let books = self.clone();
+        let append = self.log.append_then(pack(kind, body), move |appended| books.written(number, &appended, about));
         let mut work: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
             match append.await {
-                Ok(appended) => {
-                    wal.written(number, &appended, about);
-                    wal.flush().await;
-                }
+                Ok(_) => wal.flush().await,
                 Err(e) => wal.fail(e),
             }
         });

@@ -47,10 +47,10 @@ impl Window {
         Ok(())
     }
 
-    /// Adds an entry found in the log at start: the first one found may lie anywhere, since a
-    /// purge found later may account for what it follows ([`Window::is_whole`] tells).
+    /// Adds an entry found in the log at start: the first one found may lie anywhere behind the
+    /// purge point known so far, since a purge found later may account for the gap ([`Window::is_whole`] tells).
     pub fn push_found(&mut self, entry: RaftEntry) -> Result<(), String> {
-        if self.entries.is_empty() && self.purged.is_none() {
+        if self.entries.is_empty() && self.purged.is_none_or(|p| p.index < entry.log_id.index) {
             self.entries.push_back(entry);
             return Ok(());
         }

@@ -69,7 +69,8 @@ fn without_a_checkpoint_nothing_is_given_back_and_proposals_wait() {
                 Err(_) => break sm.commands().len(),
             }
         };
-        assert!((100..400).contains(&stuck), "{stuck} commands of 4 KiB went into 1 MiB");
+        // Eight commands of 1 KiB make records of 4 to 12 KiB.
+        assert!((100..1100).contains(&stuck), "{stuck} commands went into 1 MiB");
         assert_eq!((c.metrics.segments_retired(), c.metrics.checkpoints()), (0, 0));
         // Meanwhile a crash finds them all in the log.
         let other = Machine::start(&stable);
