@@ -1,6 +1,11 @@
 //! One OSD: a log of shards on one device. It talks to no other OSD and knows no files and no erasure code.
 //!
-//! What it is: [`log`], a generic log of records (also the metadata write-ahead log).
-//! What it leaves out: compaction, and the lock of a folder against a second process.
+//! What it is: [`log`], a generic log of records (also the metadata write-ahead log), and [`service`], the shard protocol
+//! over one: index, space, deletes, checkpoints.
+//! What always holds: see the two modules.
+//! What it leaves out: compaction, scrub, and the lock of a folder against a second process.
 
 pub mod log;
+pub mod service;
+
+pub use service::{Config, FormatOptions, Inspect, Metrics, OpenError, Osd, Start, dump, inspect};

@@ -12,6 +12,7 @@
 mod checkpoint;
 mod config;
 mod detach;
+mod dump;
 mod error;
 pub mod format;
 mod flush;
@@ -29,10 +30,11 @@ mod writer;
 mod tests;
 
 pub use checkpoint::Mark;
+pub use dump::{dump, segment_bytes};
 pub use config::{Blocking, Config, OnCorruption};
 pub use error::{Error, Fault, Recovery, Result, Torn};
 pub use format::head::{Head, KIND_MAX, META_BYTES_MAX, META_BYTES_ONE_BLOCK, PAYLOAD_BYTES_MAX};
 pub use format::{Location, Position};
 pub use open::{Recovered, Visitor};
-pub use state::{Counts, Log, SegmentInfo, Space};
+pub use state::{Counters, Log, SegmentInfo, Space};
 pub use writer::{Append, Appended};

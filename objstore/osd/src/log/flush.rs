@@ -7,7 +7,6 @@ use super::segment::Segment;
 use super::{Log, Result};
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// A segment with records that no flush has covered.
 pub(super) struct Unflushed {
@@ -47,7 +46,7 @@ impl Log {
                 return Err(shared.fail(format!("a flush failed: {e}")));
             }
         }
-        shared.counters.flushes.fetch_add(1, Relaxed);
+        shared.counters.flushes.inc();
         let mut st = shared.state.lock();
         st.alive()?;
         st.durable = st.durable.max(prefix);

@@ -405,12 +405,18 @@ fn assemble(disk: Arc<dyn Disk>, dir: &Path, config: Config, root: Root, found: 
 /// Writes what the judging decided, then puts a fresh segment into use.
 async fn settle(shared: &Arc<Shared>, tail: Tail, recovery: &mut Recovery) -> Result<()> {
     shared.blocking(|s| s.write_root(|_| ())).await?;
-    // Stable now: what was readable may still have been in a device's cache.
-    let newest = shared.state.lock().segments.last_key_value().map(|(_, s)| s.segment.clone());
+    // What was readable may have been in a device's cache only; the seal says that it is stable.
+    let mut files: Vec<Arc<Segment>> = Vec::new();
+    for (_, s) in shared.state.lock().segments.iter().filter(|(life, _)| tail.scanned.contains_key(life)) {
+        if !files.iter().any(|f| f.file.domain() == s.segment.file.domain()) {
+            files.push(s.segment.clone());
+        }
+    }
+    for segment in files {
+        segment.file.flush().await?;
+    }
     if let Some((at, _)) = tail.cut {
         seal_cut(shared, at).await?;
-    } else if let Some(newest) = newest {
-        newest.file.flush().await?;
     }
     for life in &tail.orphans {
         let removed = shared.state.lock().segments.remove(life);

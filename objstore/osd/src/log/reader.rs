@@ -13,7 +13,6 @@ use holdfast_objstore_base::buf::AlignedBuf;
 use holdfast_objstore_base::checksum::crc32c;
 use holdfast_objstore_base::units::BLOCK;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Blocks not asked for that are read along rather than making two calls of one.
 const GAP_BLOCKS: u32 = 8;
@@ -82,7 +81,7 @@ impl Log {
         match segment.file.read_at(block as u64 * BLOCK as u64, buf).await {
             Ok(buf) => Ok(buf.freeze()),
             Err(e) => {
-                self.0.counters.read_errors.fetch_add(1, Relaxed);
+                self.0.counters.read_errors.inc();
                 Err(e.into())
             }
         }
@@ -117,7 +116,7 @@ impl Log {
         if !self.0.state.lock().segments.contains_key(&at.life) {
             return Error::Gone(at);
         }
-        self.0.counters.crc_failures.fetch_add(1, Relaxed);
+        self.0.counters.crc_failures.inc();
         self.0.heads.remove(&at);
         Error::Corrupt { at, block, why }
     }

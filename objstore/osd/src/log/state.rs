@@ -12,11 +12,11 @@ use super::{Error, Result};
 use holdfast_objstore_base::disk::{Disk, DomainId};
 use holdfast_objstore_base::units::BLOCK;
 use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
 use quick_cache::Weighter;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tokio::sync::{Notify, Semaphore};
 
 /// A log of records. Cloning shares it.
@@ -107,14 +107,21 @@ pub(super) struct Checkpoints {
     pub older: Option<Position>,
 }
 
-#[derive(Default)]
-pub(super) struct Counters {
-    pub appends: AtomicU64,
-    pub flushes: AtomicU64,
-    pub recycled: AtomicU64,
-    pub created: AtomicU64,
-    pub crc_failures: AtomicU64,
-    pub read_errors: AtomicU64,
+/// Counts since this open; clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Counters {
+    /// Records the device has taken.
+    pub appends: Counter,
+    /// Calls of [`Log::flush`] that had something to flush.
+    pub flushes: Counter,
+    /// Segments put into service again.
+    pub segments_recycled: Counter,
+    /// Segment files made.
+    pub segments_created: Counter,
+    /// Heads and blocks that were not what was written.
+    pub crc_failures: Counter,
+    /// Reads the device failed.
+    pub read_errors: Counter,
 }
 
 #[derive(Clone)]
@@ -150,17 +157,6 @@ pub struct Space {
     pub free: u64,
     /// Segment files there are, in service or not.
     pub files: u64,
-}
-
-/// Counts since this open.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    pub appends: u64,
-    pub flushes: u64,
-    pub segments_recycled: u64,
-    pub segments_created: u64,
-    pub crc_failures: u64,
-    pub read_errors: u64,
 }
 
 impl State {
@@ -302,16 +298,8 @@ impl Log {
         }
     }
 
-    pub fn counts(&self) -> Counts {
-        let c = &self.0.counters;
-        Counts {
-            appends: c.appends.load(Relaxed),
-            flushes: c.flushes.load(Relaxed),
-            segments_recycled: c.recycled.load(Relaxed),
-            segments_created: c.created.load(Relaxed),
-            crc_failures: c.crc_failures.load(Relaxed),
-            read_errors: c.read_errors.load(Relaxed),
-        }
+    pub fn counters(&self) -> &Counters {
+        &self.0.counters
     }
 
     /// The position before which either checkpoint slot alone suffices; `None`: there are not two yet.

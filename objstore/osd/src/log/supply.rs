@@ -11,7 +11,6 @@ use super::state::{Shared, State};
 use super::{Error, Result};
 use holdfast_objstore_base::disk::{self, DiskError, Open};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Refused appends between two attempts to make a segment on a full device, at most.
 const BACKOFF_MAX: u32 = 256;
@@ -97,8 +96,8 @@ impl Shared {
         };
         match blank.enter(life, HeaderState::InService, seq_floor).await {
             Ok(segment) => {
-                let counter = if recycled { &self.counters.recycled } else { &self.counters.created };
-                counter.fetch_add(1, Relaxed);
+                let counter = if recycled { &self.counters.segments_recycled } else { &self.counters.segments_created };
+                counter.inc();
                 Ok(segment)
             }
             Err(e) => Err(e.into()),

@@ -15,7 +15,6 @@ use holdfast_objstore_base::buf::{AlignedBuf, is_aligned};
 use holdfast_objstore_base::checksum::block_crcs;
 use holdfast_objstore_base::units::BLOCK;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Blocks at the end of the last segment to be had that only urgent records may take.
 pub(super) const URGENT_BLOCKS: u32 = 64;
@@ -314,7 +313,7 @@ impl Place {
         }
         then(appended);
         self.complete();
-        self.shared.counters.appends.fetch_add(1, Relaxed);
+        self.shared.counters.appends.inc();
         Ok(appended)
     }
 

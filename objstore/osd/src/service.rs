@@ -1,0 +1,30 @@
+//! `Osd`: the shard protocol over one log.
+//!
+//! What always holds. A shard that was answered and flushed is there after any crash until it is deleted; one whose
+//! deletion was flushed never comes back. Nothing is answered whose checksums, key and digest were not verified. The index
+//! is in memory, about 45 bytes a shard, rebuilt from the newest checkpoint and the records behind it.
+//! What it leaves out: compaction of segments that are partly dead, scrub, and the folder's lock.
+
+mod config;
+mod delete;
+mod dump;
+mod fence;
+mod get;
+mod housekeeping;
+mod index;
+mod inspect;
+mod metrics;
+mod open;
+mod osd;
+mod put;
+pub mod record;
+mod replay;
+mod snapshot;
+pub mod superblock;
+
+pub use config::{Config, FormatOptions};
+pub use dump::dump;
+pub use inspect::{Inspect, inspect};
+pub use metrics::Metrics;
+pub use open::{OpenError, Start};
+pub use osd::Osd;

@@ -1,0 +1,174 @@
+//! What an OSD does in the background: checkpoints of its index, and giving dead segments back.
+//!
+//! What always holds: nothing here runs on a timer; it is begun by appends and deletes. A checkpoint that could not be
+//! written is tried again after as many bytes; only the log's own failure takes the OSD out of service.
+
+use super::osd::{Inner, Osd};
+use super::snapshot;
+use crate::log::{self, Location};
+use holdfast_objstore_proto::shard::Result;
+use std::sync::Arc;
+
+/// Shards copied into a checkpoint under one lock.
+const PIECE: usize = 2048;
+/// Dead segments kept only by their deletes, beyond which a checkpoint is made to let them go.
+const PINNED_MAX: usize = 4;
+
+/// What there is to do.
+#[derive(Debug, Default)]
+pub(super) struct Due {
+    /// Bytes appended since the last checkpoint began.
+    pub bytes: u64,
+    /// A shard was deleted or replaced.
+    pub something_died: bool,
+    /// The segment appended to last: once it changes, the one before may be given back.
+    pub life: u32,
+    pub new_segment: bool,
+    pub running: bool,
+    /// Asked for again while running.
+    pub again: bool,
+}
+
+impl Due {
+    pub fn appended(&mut self, at: &Location) {
+        self.bytes += at.stored_bytes();
+        if at.position.life > self.life {
+            self.life = at.position.life;
+            self.new_segment = true;
+        }
+    }
+}
+
+impl Inner {
+    /// Begins the housekeeper when there is something for it.
+    pub(super) fn housekeep(self: &Arc<Self>) {
+        {
+            let mut st = self.state.lock();
+            let due = st.keeping.bytes >= self.config.checkpoint_bytes || st.keeping.something_died || st.keeping.new_segment;
+            if !due {
+                return;
+            }
+            if st.keeping.running {
+                st.keeping.again = true;
+                return;
+            }
+            st.keeping.running = true;
+        }
+        let this = self.clone();
+        tokio::spawn(async move {
+            let running = Running(this.clone());
+            loop {
+                if let Err(e) = this.keep_house().await {
+                    tracing::warn!(osd = %this.id(), error = %e, "housekeeping");
+                }
+                let mut st = this.state.lock();
+                if !std::mem::take(&mut st.keeping.again) {
+                    break;
+                }
+            }
+            drop(running);
+        });
+    }
+
+    pub(super) async fn keep_house(self: &Arc<Self>) -> log::Result<()> {
+        let _one = self.housekeeper.acquire().await.expect("never closed");
+        let due = {
+            let mut st = self.state.lock();
+            st.keeping.something_died = false;
+            st.keeping.new_segment = false;
+            st.keeping.bytes >= self.config.checkpoint_bytes
+        };
+        if due {
+            self.checkpoint().await?;
+        }
+        self.retire_dead().await?;
+        // Two checkpoints later no recovery needs the deletes they stand behind.
+        for _ in 0..2 {
+            if self.pinned_dead() <= PINNED_MAX && !(self.pinned_dead() > 0 && self.log.space().free == 0) {
+                break;
+            }
+            self.checkpoint().await?;
+            self.retire_dead().await?;
+        }
+        Ok(())
+    }
+
+    /// Sealed segments without a live shard that only deletes (or fences) keep, which two checkpoints would free.
+    fn pinned_dead(&self) -> usize {
+        let (segments, covered) = (self.log.segments(), self.log.covered_twice());
+        let st = self.state.lock();
+        let kept = |life: u32| st.index.lives.get(&life).is_some_and(|l| l.live_bytes == 0 && l.pinned(covered));
+        segments.iter().filter(|s| s.settled && kept(s.life)).count()
+    }
+
+    async fn retire_dead(self: &Arc<Self>) -> log::Result<()> {
+        loop {
+            let (segments, covered) = (self.log.segments(), self.log.covered_twice());
+            let dead: Vec<u32> = {
+                let st = self.state.lock();
+                segments.iter().filter(|s| s.settled && st.index.dead(s.life, covered)).map(|s| s.life).collect()
+            };
+            if dead.is_empty() {
+                return Ok(());
+            }
+            for life in dead {
+                self.log.retire(life).await?;
+                // Only now: what this segment's shards pinned elsewhere is free.
+                self.state.lock().index.retired(life);
+            }
+        }
+    }
+
+    async fn checkpoint(self: &Arc<Self>) -> log::Result<()> {
+        let mark = {
+            let mut st = self.state.lock();
+            st.keeping.bytes = 0;
+            drop(st);
+            self.log.mark()
+        };
+        let mut writer = snapshot::Writer::new();
+        while {
+            let st = self.state.lock();
+            writer.piece(&st.index, PIECE)
+        } {
+            tokio::task::yield_now().await;
+        }
+        let bytes = writer.finish(&self.state.lock().index);
+        match self.log.checkpoint(mark, bytes.into()).await {
+            Ok(()) => {
+                self.metrics.checkpoints.inc();
+                Ok(())
+            }
+            Err(e) => Err(e),
+        }
+    }
+}
+
+struct Running(Arc<Inner>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.state.lock().keeping.running = false;
+    }
+}
+
+impl Osd {
+    /// Flushes, stores a checkpoint so that the next start reads nothing, and waits for background work. Callers must have
+    /// stopped.
+    pub async fn close(&self) -> Result<()> {
+        let inner = &self.0;
+        let work = async {
+            inner.log.flush().await?;
+            let _one = inner.housekeeper.acquire().await.expect("never closed");
+            if inner.state.lock().keeping.bytes > 0 {
+                match inner.checkpoint().await {
+                    // The next start reads the tail instead.
+                    Err(log::Error::Io(e)) => tracing::warn!(osd = %inner.id(), error = %e, "no checkpoint at close"),
+                    other => other?,
+                }
+            }
+            inner.log.close().await
+        };
+        work.await.map_err(|e| inner.refused(e))
+    }
+}

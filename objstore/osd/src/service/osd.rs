@@ -1,0 +1,141 @@
+//! The OSD itself: what its operations share, and the protocol's trait over them.
+
+use super::config::Config;
+use super::index::{Index, Key};
+use super::metrics::Metrics;
+use super::superblock::Superblock;
+use crate::log::{self, Log};
+use holdfast_objstore_base::BoxFuture;
+use holdfast_objstore_proto::shard::{Error, OsdSpace, Result, ShardHead, ShardKey, ShardPut, ShardRead, ShardService};
+use holdfast_objstore_proto::{OsdId, StripeId};
+use parking_lot::Mutex;
+use std::collections::{HashMap, HashSet};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use tokio::sync::{Notify, Semaphore};
+
+/// One log of shards, running. Cloning shares it.
+#[derive(Clone)]
+pub struct Osd(pub(super) Arc<Inner>);
+
+pub(super) struct Inner {
+    pub superblock: Superblock,
+    pub config: Config,
+    pub log: Log,
+    pub state: Mutex<State>,
+    pub metrics: Metrics,
+    /// Failed reads since the last good one.
+    pub read_errors: AtomicU32,
+    /// One housekeeper at a time.
+    pub housekeeper: Semaphore,
+}
+
+pub(super) struct State {
+    pub index: Index,
+    /// Puts on their way, with who waits for them.
+    pub pending: HashMap<Key, Arc<Notify>>,
+    /// Held shards a read found corrupt: a put of one appends anew.
+    pub corrupt: HashSet<Key>,
+    pub failure: Option<String>,
+    pub keeping: super::housekeeping::Due,
+}
+
+/// Shards remembered as corrupt at most: each is repaired by one put, and found again by the next read when forgotten.
+pub(super) const CORRUPT_MAX: usize = 4096;
+
+impl Osd {
+    pub fn superblock(&self) -> &Superblock {
+        &self.0.superblock
+    }
+    pub fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+    /// Shards held.
+    pub fn shards(&self) -> usize {
+        self.0.state.lock().index.shards.len()
+    }
+}
+
+impl Inner {
+    pub fn id(&self) -> OsdId {
+        self.superblock.osd
+    }
+
+    pub fn down(&self, why: impl Into<String>) -> Error {
+        Error::Down { osd: self.id(), why: why.into() }
+    }
+
+    /// Refuses when out of service.
+    pub fn alive(&self) -> Result<()> {
+        match self.failure() {
+            Some(why) => Err(self.down(why)),
+            None => Ok(()),
+        }
+    }
+
+    pub fn failure(&self) -> Option<String> {
+        self.state.lock().failure.clone().or_else(|| self.log.failure())
+    }
+
+    /// What an error of an append or a flush means to the caller.
+    pub fn refused(&self, e: log::Error) -> Error {
+        match e {
+            log::Error::Full => Error::Full { osd: self.id() },
+            e => self.down(e.to_string()),
+        }
+    }
+}
+
+impl ShardService for Osd {
+    fn osd(&self) -> OsdId {
+        self.0.id()
+    }
+
+    fn put(&self, put: ShardPut) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.0.put(put))
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async {
+            self.0.alive()?;
+            self.0.metrics.flushes.inc();
+            self.0.log.flush().await.map(|_| ()).map_err(|e| self.0.refused(e))
+        })
+    }
+
+    fn get(&self, key: ShardKey, offset: u32, len: u32) -> BoxFuture<'_, Result<ShardRead>> {
+        Box::pin(self.0.get(key, offset, len))
+    }
+
+    fn head(&self, key: ShardKey) -> BoxFuture<'_, Result<ShardHead>> {
+        Box::pin(async move { Ok(self.0.get(key, 0, 0).await?.head) })
+    }
+
+    fn delete(&self, stripes: Vec<StripeId>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.0.delete(stripes))
+    }
+
+    fn list(&self, after: Option<ShardKey>, limit: usize) -> BoxFuture<'_, Result<Vec<ShardKey>>> {
+        Box::pin(async move {
+            self.0.alive()?;
+            let from = after.map_or(Bound::Unbounded, |k| Bound::Excluded(Key::from(k)));
+            let st = self.0.state.lock();
+            Ok(st.index.shards.range((from, Bound::Unbounded)).take(limit).map(|(k, _)| ShardKey::from(*k)).collect())
+        })
+    }
+
+    fn space(&self) -> OsdSpace {
+        let s = self.0.log.space();
+        let live = self.0.state.lock().index.live_bytes;
+        OsdSpace { total: s.total, live, used: s.used, free: s.free }
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.0.failure()
+    }
+
+    fn domain(&self) -> u64 {
+        self.0.log.domain().0
+    }
+}
