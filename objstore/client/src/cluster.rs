@@ -57,12 +57,7 @@ impl Cluster {
     }
 
     /// As [`Cluster::new`], with reports of bad shards to `repair`.
-    pub fn with_repair(
-        osds: Vec<Arc<dyn ShardService>>,
-        budget: Budget,
-        config: Config,
-        repair: Arc<dyn RepairSink>,
-    ) -> Arc<Cluster> {
+    pub fn with_repair(osds: Vec<Arc<dyn ShardService>>, budget: Budget, config: Config, repair: Arc<dyn RepairSink>) -> Arc<Cluster> {
         let mut slots: Vec<Arc<Slot>> = osds.into_iter().map(Slot::new).collect();
         slots.sort_by_key(|s| s.osd);
         assert!(slots.windows(2).all(|w| w[0].osd < w[1].osd), "ids of OSDs are distinct");

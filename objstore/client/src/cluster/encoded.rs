@@ -135,7 +135,7 @@ mod tests {
     fn an_aligned_piece_is_cut_without_a_copy() {
         let metrics = Metrics::default();
         let data = noise(4 << 20).freeze();
-        let e = encode(Code::new(4, 2), &[data.clone()], 4 << 20, &metrics);
+        let e = encode(Code::new(4, 2), std::slice::from_ref(&data), 4 << 20, &metrics);
         for i in 0..4 {
             assert_eq!(e.shards[i].0.as_ptr(), data[i << 20..].as_ptr());
         }
@@ -151,7 +151,7 @@ mod tests {
             for len in [1usize, 4095, 4096, 5000, 65_537, 300_001] {
                 let data = noise(len).freeze();
                 let metrics = Metrics::default();
-                let whole = encode(code, &[data.clone()], len as u32, &metrics);
+                let whole = encode(code, std::slice::from_ref(&data), len as u32, &metrics);
                 assert!(metrics.copied_bytes() < shard_bytes(code, len as u32) as u64, "only the tail is copied");
                 let pieces: Vec<Bytes> = data.chunks(777).map(Bytes::copy_from_slice).collect();
                 let gathered = encode(code, &pieces, len as u32, &metrics);

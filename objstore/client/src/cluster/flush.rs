@@ -14,8 +14,10 @@ use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// OSDs of one domain, and those of them whose flush was answered Ok.
+/// OSDs whose flush was answered Ok.
 type Flushed = SmallVec<[OsdId; 6]>;
+/// OSDs to flush, by their domain.
+type Domains = SmallVec<[(u64, SmallVec<[Arc<Slot>; 6]>); 6]>;
 
 async fn flush_domain(slots: SmallVec<[Arc<Slot>; 6]>) -> Flushed {
     if let [one] = &slots[..] {
@@ -59,8 +61,8 @@ impl Cluster {
     }
 
     /// The OSDs to flush, by domain.
-    fn domains_of(&self, stripes: &[Arc<StripeMeta>], missing: &[u32]) -> SmallVec<[(u64, SmallVec<[Arc<Slot>; 6]>); 6]> {
-        let mut domains: SmallVec<[(u64, SmallVec<[Arc<Slot>; 6]>); 6]> = SmallVec::new();
+    fn domains_of(&self, stripes: &[Arc<StripeMeta>], missing: &[u32]) -> Domains {
+        let mut domains = Domains::new();
         for (stripe, missing) in stripes.iter().zip(missing) {
             for slot in present(stripe, *missing).filter_map(|(_, osd)| self.slot(osd)) {
                 match domains.iter_mut().find(|(d, _)| *d == slot.domain) {
@@ -74,13 +76,7 @@ impl Cluster {
     }
 
     /// Flushes several domains at once, and past the hedge is content when every stripe has its quorum.
-    async fn flush_domains(
-        &self,
-        domains: SmallVec<[(u64, SmallVec<[Arc<Slot>; 6]>); 6]>,
-        stripes: &[Arc<StripeMeta>],
-        missing: &[u32],
-        stable: &mut SmallVec<[OsdId; 16]>,
-    ) {
+    async fn flush_domains(&self, domains: Domains, stripes: &[Arc<StripeMeta>], missing: &[u32], stable: &mut SmallVec<[OsdId; 16]>) {
         let begun = Instant::now();
         let mut waiting: SmallVec<[u64; 6]> = domains.iter().map(|(d, _)| *d).collect();
         let slots: SmallVec<[Arc<Slot>; 16]> = domains.iter().flat_map(|(_, s)| s.iter().cloned()).collect();

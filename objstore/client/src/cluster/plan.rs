@@ -65,8 +65,7 @@ impl Cluster {
                 None => return Err(Error::Unavailable { up: open.len(), need: wanted.n().min(2) }),
             }
         }
-        let candidates: SmallVec<[Candidate; 16]> =
-            open.iter().map(|(s, free)| Candidate { osd: s.osd, weight: weight(*free) }).collect();
+        let candidates: SmallVec<[Candidate; 16]> = open.iter().map(|(s, free)| Candidate { osd: s.osd, weight: weight(*free) }).collect();
         let mut homes = place(id, code, &candidates);
         let mut spares: SmallVec<[(&Arc<Slot>, u64); 16]> = open.into_iter().filter(|(s, _)| !homes.contains(&s.osd)).collect();
         spares.sort_by_key(|(_, free)| *free);

@@ -171,8 +171,7 @@ impl Cluster {
             let p = pieces[at];
             async move { (at, self.get(stripe, p.shard as u8, p.offset, p.len).await) }
         };
-        let mut asked: FuturesUnordered<_> =
-            (0..pieces.len()).filter(|at| stripe.missing >> pieces[*at].shard & 1 == 0).map(ask).collect();
+        let mut asked: FuturesUnordered<_> = (0..pieces.len()).filter(|at| stripe.missing >> pieces[*at].shard & 1 == 0).map(ask).collect();
         let slow = until_slow(hedge);
         tokio::pin!(slow);
         loop {

@@ -1,6 +1,7 @@
 //! The cluster over OSDs in memory, and the conformance suite over every provider.
 
 mod cache;
+mod devices;
 mod flush;
 mod loss;
 mod mem_osd;

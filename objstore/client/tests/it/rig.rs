@@ -3,8 +3,8 @@
 use crate::mem_osd::MemOsd;
 use holdfast_objstore_base::budget::Budget;
 use holdfast_objstore_client::{Cluster, Config, RepairSink, ShardFault};
-use holdfast_objstore_proto::shard::{ShardKey, ShardService};
 use holdfast_objstore_proto::StripeMeta;
+use holdfast_objstore_proto::shard::{ShardKey, ShardService};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
