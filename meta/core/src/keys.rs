@@ -8,8 +8,8 @@ use holdfast_objstore_proto::{BucketId, InodeId, SessionId, StripeId, UploadId};
 const HEADER: u8 = 0x01;
 const COUNTERS: u8 = 0x02;
 const STATS: u8 = 0x03;
-const BUCKET: u8 = 0x10;
-const BUCKET_NAME: u8 = 0x11;
+pub(crate) const BUCKET: u8 = 0x10;
+pub(crate) const BUCKET_NAME: u8 = 0x11;
 pub(crate) const INODE: u8 = 0x20;
 pub(crate) const INFO: u8 = 0x21;
 pub(crate) const CHUNK: u8 = 0x22;
@@ -28,6 +28,12 @@ pub(crate) const UPLOAD_KEY: u8 = 0x61;
 pub(crate) const PART: u8 = 0x62;
 pub(crate) const COMPLETED: u8 = 0x63;
 pub(crate) const COMPLETED_ORDER: u8 = 0x64;
+
+/// Every family there is.
+pub(crate) const FAMILIES: &[u8] = &[
+    HEADER, COUNTERS, STATS, BUCKET, BUCKET_NAME, INODE, INFO, CHUNK, ORPHAN, DENTRY, COOKIE, STRIPE, RETIRED, MISSING, SESSION, REPLY, BLOCK, OWNED, UPLOAD,
+    UPLOAD_KEY, PART, COMPLETED, COMPLETED_ORDER,
+];
 
 fn key(family: u8, parts: &[&[u8]]) -> Vec<u8> {
     let mut k = Vec::with_capacity(1 + parts.iter().map(|p| p.len()).sum::<usize>());

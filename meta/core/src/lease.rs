@@ -107,7 +107,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { grants_max: 1 << 20, hold_down_recalls: 3, hold_down_window_ns: 1_000_000_000, hold_down_ns: 1_000_000_000 }
+        Self { grants_max: 1 << 18, hold_down_recalls: 3, hold_down_window_ns: 1_000_000_000, hold_down_ns: 1_000_000_000 }
     }
 }
 

@@ -25,6 +25,7 @@ mod truncate;
 mod tx;
 mod upload;
 
+pub mod check;
 pub mod kv;
 pub mod lease;
 pub mod limits;
@@ -35,6 +36,7 @@ pub mod touch;
 mod tests;
 
 pub use apply::apply;
+pub use check::check;
 pub use initialise::{FORMAT_VERSION, initialise};
 pub use kv::{Kv, KvRead, MemKv, StateError};
 pub use session::{SERVICE_EPOCH, SERVICE_SESSION};

@@ -1,4 +1,13 @@
+//! Tests of the state machine as a whole: command by command, against a model, and of what it stores.
 
-//! Tests of the state machine as a whole.
-
+mod data;
+mod formats;
+mod listing;
+mod model;
+mod namespace;
+mod objects;
 pub(crate) mod rng;
+mod sessions;
+mod touch;
+mod uploads;
+pub(crate) mod world;
