@@ -1,0 +1,214 @@
+//! The loop itself.
+
+use super::fd::{DevFd, Wrote};
+use super::pending::{Done, Pending};
+use super::recv::{Got, Receiver};
+use crate::decode::{Body, DecodeError, Request};
+use crate::encode::Frame;
+use crate::filesystem::{Answer, Context, Filesystem, Forget};
+use crate::op::Op;
+use crate::reply::Reply;
+use holdfast_objstore_base::exec::InHand;
+use smallvec::SmallVec;
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::task::{self, Poll};
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Requests read before the first of them is handled. More would only make the first one wait.
+const BATCH_MAX: usize = 64;
+/// Batches handled before the runtime gets a turn for its other tasks.
+const ROUNDS_MAX: usize = 4;
+/// How long answers still under way are waited for when the mount is over.
+const DRAIN_MAX: Duration = Duration::from_secs(5);
+
+#[derive(Debug, thiserror::Error)]
+pub enum LoopError {
+    #[error("/dev/fuse cannot be watched: {0}")]
+    Watch(io::Error),
+    #[error("reading from /dev/fuse failed: {0}")]
+    Read(io::Error),
+}
+
+/// An initialised connection, ready to be served.
+pub(crate) struct Loop {
+    pub fd: Arc<DevFd>,
+    pub filesystem: Arc<dyn Filesystem>,
+    pub max_write: u32,
+}
+
+/// Lets `AsyncFd` watch a descriptor that is shared.
+struct Watched(Arc<DevFd>);
+
+impl std::os::fd::AsRawFd for Watched {
+    fn as_raw_fd(&self) -> std::os::fd::RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// What waits for its turn, in the order it was read.
+enum Taken {
+    Op(Context, Op, InHand),
+    Forget(SmallVec<[Forget; 4]>),
+}
+
+/// Whether the mount goes on.
+#[derive(PartialEq, Eq)]
+enum Mount {
+    Live,
+    Over,
+}
+
+impl Loop {
+    /// Serves until the mount is over. Must run inside a tokio runtime with I/O enabled.
+    pub async fn run(self) -> Result<(), LoopError> {
+        let Loop { fd, filesystem, max_write } = self;
+        // SAFETY: `Watched` holds the device open for as long as it is watched, and always names the same descriptor.
+        let watched = unsafe { AsyncFd::register_with_interest(Watched(fd.clone()), Interest::READABLE) }
+            .map_err(|e| LoopError::Watch(io::Error::other(e.to_string())))?;
+        let mut s = Serving {
+            fd: &fd,
+            filesystem: &*filesystem,
+            receiver: Receiver::new(max_write),
+            pending: Pending::new(),
+            batch: Vec::with_capacity(BATCH_MAX),
+        };
+        let result = poll_fn(|cx| s.turn(cx, &watched)).await;
+        let drained = tokio::time::timeout(DRAIN_MAX, poll_fn(|cx| s.drain(cx))).await;
+        if drained.is_err() {
+            tracing::warn!(requests = s.pending.len(), "the mount is over; requests that never ended are dropped");
+        }
+        result
+    }
+}
+
+struct Serving<'a> {
+    fd: &'a DevFd,
+    filesystem: &'a dyn Filesystem,
+    receiver: Receiver,
+    pending: Pending<'a>,
+    batch: Vec<Taken>,
+}
+
+impl Serving<'_> {
+    /// Answers what is done, then reads and handles what is there; ready when the mount is over.
+    fn turn(&mut self, cx: &mut task::Context<'_>, watched: &AsyncFd<Watched>) -> Poll<Result<(), LoopError>> {
+        let fd = self.fd;
+        self.pending.ready(cx, |done| answer(fd, done));
+        for _ in 0..ROUNDS_MAX {
+            let mut guard = match watched.poll_read_ready(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(guard)) => guard,
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(LoopError::Watch(e))),
+            };
+            match self.fill(&mut guard) {
+                Ok(Mount::Live) => {}
+                Ok(Mount::Over) => return Poll::Ready(Ok(())),
+                Err(e) => return Poll::Ready(Err(LoopError::Read(e))),
+            }
+            self.handle_batch();
+        }
+        // Still readable as far as is known: come back after the runtime's other tasks.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Reads requests into the batch until there are no more or it is full.
+    fn fill(&mut self, guard: &mut tokio::io::unix::AsyncFdReadyGuard<'_, Watched>) -> io::Result<Mount> {
+        while self.batch.len() < BATCH_MAX {
+            match self.receiver.next(self.fd) {
+                Got::Request(request) => {
+                    if self.take(request) == Mount::Over {
+                        return Ok(Mount::Over);
+                    }
+                }
+                Got::Again => {}
+                Got::Empty => {
+                    guard.clear_ready();
+                    break;
+                }
+                Got::Ended => return Ok(Mount::Over),
+                Got::Failed(e) => return Err(e),
+            }
+        }
+        Ok(Mount::Live)
+    }
+
+    /// Sorts out one request: operations join the batch, the rest is done here.
+    fn take(&mut self, request: Result<Request, DecodeError>) -> Mount {
+        let Request { context, body } = match request {
+            Ok(r) => r,
+            Err(e) => {
+                tracing::error!(error = %e, "malformed FUSE request");
+                if let DecodeError::Malformed { unique, .. } = e {
+                    send(self.fd, &Frame::error(unique, libc::EIO), unique);
+                }
+                return Mount::Live;
+            }
+        };
+        match body {
+            Body::Op(op, _) => self.batch.push(Taken::Op(context, op, InHand::new())),
+            Body::Forget(items) => self.batch.push(Taken::Forget(items)),
+            Body::Interrupt(unique) => {
+                let unread = self.batch.iter().any(|t| matches!(t, Taken::Op(c, ..) if c.unique == unique));
+                if unread || self.pending.contains(unique) {
+                    self.filesystem.interrupted(unique);
+                }
+            }
+            Body::Destroy => {
+                send(self.fd, &Frame::new(context.unique, Reply::Empty), context.unique);
+                return Mount::Over;
+            }
+            Body::Unknown(opcode) => {
+                tracing::debug!(opcode, "FUSE operation that is not served");
+                send(self.fd, &Frame::error(context.unique, libc::ENOSYS), context.unique);
+            }
+        }
+        Mount::Live
+    }
+
+    fn handle_batch(&mut self) {
+        for taken in self.batch.drain(..) {
+            let (context, op, hand) = match taken {
+                Taken::Op(context, op, hand) => (context, op, hand),
+                Taken::Forget(items) => {
+                    self.filesystem.forget(&items);
+                    continue;
+                }
+            };
+            let unique = context.unique;
+            let done = match self.filesystem.handle(context, op) {
+                Answer::Ready(reply) => Some(Done { unique, reply, hand }),
+                Answer::Later(future) => self.pending.start(unique, future, hand),
+            };
+            if let Some(done) = done {
+                answer(self.fd, done);
+            }
+        }
+    }
+
+    /// Lets what is under way end, without answering anybody.
+    fn drain(&mut self, cx: &mut task::Context<'_>) -> Poll<()> {
+        self.batch.clear();
+        self.pending.ready(cx, drop);
+        if self.pending.len() == 0 { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+fn answer(fd: &DevFd, done: Done) {
+    let Done { unique, reply, hand } = done;
+    send(fd, &Frame::new(unique, reply), unique);
+    drop(hand);
+}
+
+/// Sends a reply; one that the kernel refuses becomes EIO, so that nobody waits for ever.
+fn send(fd: &DevFd, frame: &Frame, unique: u64) {
+    if let Wrote::Refused(errno) = fd.send(frame) {
+        let error = io::Error::from_raw_os_error(errno);
+        tracing::error!(unique, bytes = frame.len(), %error, "the kernel refused a FUSE reply");
+        fd.send(&Frame::error(unique, libc::EIO));
+    }
+}
