@@ -86,7 +86,7 @@ pub enum Admin {
         /// The mount point
         mount: PathBuf,
     },
-    /// Drop every clean cached byte, so that the next reads come from the devices
+    /// Drop every clean cached byte of the daemon, so that the next reads come from the devices (the kernel keeps its own: /proc/sys/vm/drop_caches)
     #[command(after_help = "Example:\n  holdfast admin drop-caches --data ./data")]
     DropCaches {
         /// Any data folder of the cluster

@@ -50,8 +50,9 @@ impl Client {
         let reply = self.0.status(proto::StatusRequest {}).await.map_err(said)?.into_inner();
         Ok(serde_json::from_str(&reply.json)?)
     }
-    pub async fn sync(&mut self, mount: String) -> anyhow::Result<u64> {
-        Ok(self.0.sync(proto::SyncRequest { mount }).await.map_err(said)?.into_inner().inodes)
+    pub async fn sync(&mut self, mount: String) -> anyhow::Result<()> {
+        self.0.sync(proto::SyncRequest { mount }).await.map_err(said)?;
+        Ok(())
     }
     pub async fn drop_caches(&mut self) -> anyhow::Result<()> {
         self.0.drop_caches(proto::DropCachesRequest {}).await.map_err(said)?;

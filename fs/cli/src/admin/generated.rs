@@ -13,10 +13,7 @@ pub struct SyncRequest {
     pub mount: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct SyncReply {
-    #[prost(uint64, tag = "1")]
-    pub inodes: u64,
-}
+pub struct SyncReply {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DropCachesRequest {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -152,7 +149,7 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("holdfast.admin.v1.Admin", "Sync"));
             self.inner.unary(req, path, codec).await
         }
-        /// Drops every clean cached byte, in the daemon and in the kernel.
+        /// Drops every clean cached byte of the daemon, so that the next reads come from the devices.
         pub async fn drop_caches(
             &mut self,
             request: impl tonic::IntoRequest<super::DropCachesRequest>,
@@ -224,7 +221,7 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::SyncRequest>,
         ) -> std::result::Result<tonic::Response<super::SyncReply>, tonic::Status>;
-        /// Drops every clean cached byte, in the daemon and in the kernel.
+        /// Drops every clean cached byte of the daemon, so that the next reads come from the devices.
         async fn drop_caches(
             &self,
             request: tonic::Request<super::DropCachesRequest>,

@@ -9,8 +9,8 @@ use tonic::{Request, Response, Status};
 /// What a running cluster offers the control channel.
 pub trait Control: Send + Sync + 'static {
     fn status(&self) -> serde_json::Value;
-    /// Drains the mount at `mount` (empty: all). Answers how many inodes were written out.
-    fn sync(&self, mount: String) -> BoxFuture<'static, Result<u64, String>>;
+    /// Drains the mount at `mount` (empty: all).
+    fn sync(&self, mount: String) -> BoxFuture<'static, Result<(), String>>;
     fn drop_caches(&self) -> BoxFuture<'static, Result<(), String>>;
     fn metrics(&self) -> String;
 }
@@ -23,8 +23,8 @@ impl Admin for Service {
         Ok(Response::new(StatusReply { json: self.0.status().to_string() }))
     }
     async fn sync(&self, request: Request<SyncRequest>) -> Result<Response<SyncReply>, Status> {
-        let inodes = self.0.sync(request.into_inner().mount).await.map_err(Status::failed_precondition)?;
-        Ok(Response::new(SyncReply { inodes }))
+        self.0.sync(request.into_inner().mount).await.map_err(Status::failed_precondition)?;
+        Ok(Response::new(SyncReply {}))
     }
     async fn drop_caches(&self, _: Request<DropCachesRequest>) -> Result<Response<DropCachesReply>, Status> {
         self.0.drop_caches().await.map_err(Status::failed_precondition)?;

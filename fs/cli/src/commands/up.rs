@@ -1,0 +1,153 @@
+//! `holdfast up`: looks at everything, then locks, formats or recovers, serves until a signal, and ends in order.
+//!
+//! What always holds: nothing is written before everything that can be refused has been looked at.
+
+use crate::args::Up;
+use crate::layout::{self, Layout, State};
+use crate::roles::{control, data, format, gateway, storage};
+use crate::{admin, credentials, lock, notify};
+use anyhow::{Context, bail};
+use holdfast_fs_fuse::MountOptions;
+use holdfast_objstore_base::disk::Disk;
+use holdfast_objstore_base::real::{self, RealDisk};
+use std::io::Write;
+use std::net::TcpListener;
+use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Everything a start needs, checked.
+struct Prepared {
+    layout: Layout,
+    mount: Option<MountOptions>,
+    s3: Option<TcpListener>,
+}
+
+pub fn run(args: Up) -> anyhow::Result<()> {
+    let disk = RealDisk::new();
+    let p = prepare(&args, &disk)?;
+    let home = p.layout.home().to_path_buf();
+    let locks = lock_all(&p.layout, &disk)?;
+    let first = p.layout.fresh;
+    if first {
+        format::format(&p.layout, &disk)?;
+    }
+    let keys = credentials::load(&disk, &p.layout.credentials())?;
+    if first {
+        say(&format!("credentials: {} (profile default)", p.layout.credentials().display()));
+    } else {
+        // Folders may have moved since.
+        p.layout.write(&disk, State::Ready)?;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let ended = runtime.block_on(serve(p, Arc::new(disk), keys, args.memory));
+    admin::socket::remove(&home);
+    drop(locks);
+    ended
+}
+
+fn prepare(args: &Up, disk: &dyn Disk) -> anyhow::Result<Prepared> {
+    let mount = args.mount.as_ref().map(|point| mount_options(args, point)).transpose()?;
+    let mut random = [0; 16];
+    real::random_bytes(&mut random);
+    let layout = layout::examine(disk, &args.dirs, args.osds, args.code, u128::from_le_bytes(random))?;
+    for dir in &layout.dirs {
+        if lock::is_held(dir) {
+            bail!("{} is in use by a running holdfast process; stop that one first", dir.display());
+        }
+    }
+    storage::refuse(&layout, disk)?;
+    if let Some(m) = &mount {
+        holdfast_fs_fuse::check_mountpoint(&m.mountpoint)?;
+    }
+    let s3 = args
+        .s3
+        .map(|a| TcpListener::bind(a).with_context(|| format!("cannot serve S3 on {a}")))
+        .transpose()?;
+    Ok(Prepared { layout, mount, s3 })
+}
+
+fn mount_options(args: &Up, point: &std::path::Path) -> anyhow::Result<MountOptions> {
+    let mut o = holdfast_fs_fuse::parse_options(&args.options.join(",")).map_err(anyhow::Error::msg)?;
+    o.mountpoint = std::path::absolute(point)?;
+    Ok(o)
+}
+
+fn lock_all(layout: &Layout, disk: &dyn Disk) -> anyhow::Result<Vec<lock::Lock>> {
+    let mut locks = Vec::new();
+    for dir in &layout.dirs {
+        if layout.fresh {
+            disk.create_dir_all(dir)?;
+        }
+        if disk.exists(dir) && (layout.fresh || layout::read(disk, dir)?.is_some()) {
+            locks.push(lock::take(dir)?);
+        }
+    }
+    Ok(locks)
+}
+
+async fn serve(p: Prepared, disk: Arc<RealDisk>, keys: credentials::Credentials, memory: u64) -> anyhow::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let home = p.layout.home().to_path_buf();
+    let plan = data::Plan { layout: p.layout, mount: p.mount, disk, memory };
+    let mut data = data::start(plan).await?;
+    let running = data.running.clone();
+    for why in running.losses() {
+        say(&format!("degraded: {why}"));
+    }
+    let gateway = match p.s3 {
+        Some(socket) => match gateway::start(socket, keys, &running).await {
+            Ok(g) => Some(g),
+            Err(e) => {
+                data.stop().await?;
+                return Err(e);
+            }
+        },
+        None => None,
+    };
+    let (stop_admin, stopped) = tokio::sync::oneshot::channel::<()>();
+    let listener = admin::socket::bind(&home).with_context(|| format!("cannot make the admin socket in {}", home.display()))?;
+    let control = Arc::new(control::Cluster::new(running.clone(), gateway.as_ref().map(|g| g.address)));
+    let admin = tokio::spawn(admin::server::serve(listener, control, async move {
+        let _ = stopped.await;
+    }));
+    if let Some(g) = &gateway {
+        say(&format!("s3: http://{}", g.address));
+    }
+    if let Some(m) = &running.mount {
+        say(&format!("mount: {} ({})", m.point.display(), m.transport));
+    }
+    say("ready");
+    notify::send("READY=1");
+    let why = tokio::select! {
+        _ = interrupt.recv() => None,
+        _ = terminate.recv() => None,
+        why = data.ended() => why,
+    };
+    notify::send("STOPPING=1");
+    match &why {
+        None => tracing::info!("stopping: draining what is in flight"),
+        Some(why) => tracing::error!("stopping: {why}"),
+    }
+    let drain = async {
+        if let Some(g) = gateway {
+            g.stop().await?;
+        }
+        data.stop().await
+    };
+    let drained = tokio::select! {
+        d = drain => d,
+        _ = interrupt.recv() => Err(anyhow::anyhow!("interrupted again before everything was drained; what was not acknowledged may be lost")),
+    };
+    drop(stop_admin);
+    admin.abort();
+    drained?;
+    why.map_or(Ok(()), |w| Err(anyhow::anyhow!(w)))
+}
+
+/// A line for whoever started the process; scripts wait for `ready`.
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    // Nobody may be reading.
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}

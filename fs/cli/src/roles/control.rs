@@ -1,0 +1,117 @@
+//! What the control channel shows of a running cluster.
+
+use super::data::Running;
+use crate::admin::server::Control;
+use holdfast_objstore_base::BoxFuture;
+use holdfast_objstore_client::Objects;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+pub struct Cluster {
+    running: Arc<Running>,
+    s3: Option<SocketAddr>,
+}
+
+impl Cluster {
+    pub fn new(running: Arc<Running>, s3: Option<SocketAddr>) -> Self {
+        Self { running, s3 }
+    }
+
+    /// Redundancy only: whether what is stored can still lose devices as its code promises.
+    fn health(&self, missing_stripes: u64) -> (&'static str, Vec<String>) {
+        let mut reasons = self.running.losses();
+        let lost = reasons.len();
+        if missing_stripes > 0 {
+            reasons.push(format!("{missing_stripes} stripes wait for a missing shard"));
+        }
+        let health = match lost {
+            n if n > self.running.layout.code.m as usize => "failed",
+            0 if missing_stripes == 0 => "ok",
+            _ => "degraded",
+        };
+        (health, reasons)
+    }
+}
+
+impl Control for Cluster {
+    fn status(&self) -> Value {
+        let r = &self.running;
+        let meta = r.service.status();
+        let (health, mut reasons) = self.health(meta.stats.missing);
+        if let Some(why) = &meta.failed {
+            reasons.push(format!("metadata: {why}"));
+        }
+        let usable = r.objects.space(r.layout.code);
+        let (mut total, mut used, mut live) = (0, 0, 0);
+        let osds: Vec<Value> = r
+            .osds
+            .iter()
+            .map(|o| {
+                let s = o.space();
+                total += s.total;
+                used += s.used;
+                live += s.live;
+                let why = o.failure();
+                let state = match (&why, o.was_open()) {
+                    (None, _) => "up",
+                    (Some(_), true) => "failed",
+                    (Some(_), false) => "lost",
+                };
+                json!({ "id": o.id.to_string(), "path": o.path, "state": state, "why": why, "used": s.used, "live": s.live, "free": s.free, "total": s.total,
+                        "domain": o.domain() })
+            })
+            .collect();
+        let sessions: Vec<Value> = meta
+            .sessions
+            .iter()
+            .map(|s| json!({ "id": s.id.to_string(), "client": s.client, "epoch": s.epoch.0, "caching": s.caching, "grants": s.grants, "open": s.open }))
+            .collect();
+        json!({
+            "health": health,
+            "reasons": reasons,
+            "address": self.s3.map(|a| format!("http://{a}")),
+            "cluster": format!("{:032x}", r.layout.cluster),
+            "code": r.layout.code.to_string(),
+            "version": env!("CARGO_PKG_VERSION"),
+            "pid": std::process::id(),
+            "memory_bytes": r.shares.memory,
+            "mounts": r.mount.iter().map(|m| m.point.display().to_string()).collect::<Vec<_>>(),
+            "mount": r.mount.as_ref().map(|m| json!({ "point": m.point, "binding": m.binding, "transport": m.transport })),
+            "osds": osds,
+            "space": { "total": total, "used": used, "live": live, "usable_total": usable.total, "usable_free": usable.free },
+            "sessions": sessions,
+            "metadata": { "applied": meta.applied, "inodes": meta.stats.inodes, "stripes": meta.stats.stripes, "orphans_queued": meta.orphans_queued,
+                          "checkpoints": meta.checkpoints, "recalls": meta.recalls, "evictions": meta.evictions },
+            "codec_kernel": holdfast_objstore_ec::kernel_name(),
+        })
+    }
+
+    fn sync(&self, mount: String) -> BoxFuture<'static, Result<(), String>> {
+        let r = self.running.clone();
+        Box::pin(async move {
+            let (Some(vfs), Some(m)) = (r.vfs.clone(), r.mount.as_ref()) else { return Err("this process has no mount".into()) };
+            let same = mount.is_empty() || std::fs::canonicalize(&m.point).is_ok_and(|p| p == Path::new(&mount));
+            if !same {
+                return Err(format!("{mount} is not a mount of this process"));
+            }
+            // On the data thread: this one must stay free.
+            let drained = r.data.spawn(async move { vfs.sync_all().await }).await;
+            drained.map_err(|e| format!("the data thread ended: {e}"))?.map_err(|e| format!("something could not be written: {e}"))
+        })
+    }
+
+    fn drop_caches(&self) -> BoxFuture<'static, Result<(), String>> {
+        self.running.objects.drop_caches();
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn metrics(&self) -> String {
+        let mut text = String::new();
+        match prometheus_client::encoding::text::encode(&mut text, &self.running.registry.lock()) {
+            Ok(()) => text,
+            Err(e) => format!("# metrics could not be written: {e}\n"),
+        }
+    }
+}

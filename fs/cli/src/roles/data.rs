@@ -1,0 +1,303 @@
+//! The data thread: one runtime with one ring that holds /dev/fuse, the vfs, the metadata service with its log, and the OSDs.
+//!
+//! Order of a start: OSDs, object cluster, metadata, the bucket `home`, vfs, mount. An end runs it backwards.
+
+use super::kernel::Kernel;
+use super::storage::{self, OsdState};
+use super::reconcile;
+use crate::admin::client::SOURCE_PREFIX;
+use crate::layout::Layout;
+use anyhow::{Context, anyhow};
+use bytes::Bytes;
+use holdfast_fs_fuse::{Binding, MountOptions, Mounted, Unmounted, VfsAdapter};
+use holdfast_fs_vfs::Vfs;
+use holdfast_meta_client::{MetaService, NoEvents};
+use holdfast_meta_server::{Service, StripeReaper};
+use holdfast_objstore_base::budget::Budget;
+use holdfast_objstore_base::clock::Clock;
+use holdfast_objstore_base::real::{self, RealClock, RealDisk};
+use holdfast_objstore_base::BoxFuture;
+use holdfast_objstore_client::{Cluster, Config as ObjectsConfig, Objects};
+use holdfast_objstore_osd::Osd;
+use holdfast_objstore_proto::StripeMeta;
+use holdfast_objstore_proto::meta::{Command, Owner, Shape};
+use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+
+/// The bucket that exists after the first start and is what is mounted.
+pub const HOME: &[u8] = b"home";
+/// How long a mount in use may keep the end waiting before it is detached and cut off.
+const DETACHED_MAX: Duration = Duration::from_secs(5);
+
+pub struct Plan {
+    pub layout: Layout,
+    pub mount: Option<MountOptions>,
+    pub disk: Arc<RealDisk>,
+    /// The byte budget.
+    pub memory: u64,
+}
+
+/// How the byte budget is divided. What is left over is for tables, request buffers and the logs' own caches.
+#[derive(Debug, Clone, Copy)]
+pub struct Shares {
+    pub memory: u64,
+    /// Dirty data (at most half of it) and the read cache.
+    pub files: u64,
+    /// S3 bodies in flight.
+    pub bodies: u64,
+}
+
+impl Shares {
+    fn of(memory: u64) -> Self {
+        Self { memory, files: memory / 2, bodies: memory / 8 }
+    }
+}
+
+/// What other threads may use while the data thread runs.
+pub struct Running {
+    pub layout: Layout,
+    pub shares: Shares,
+    pub osds: Vec<OsdState>,
+    pub objects: Arc<Cluster>,
+    pub service: Arc<Service>,
+    pub vfs: Option<Arc<Vfs>>,
+    pub mount: Option<Mount>,
+    pub registry: Mutex<Registry>,
+    /// The data thread's runtime.
+    pub data: tokio::runtime::Handle,
+}
+
+/// What is known of the mount.
+#[derive(Debug, Clone)]
+pub struct Mount {
+    pub point: PathBuf,
+    pub binding: &'static str,
+    pub transport: &'static str,
+}
+
+impl Running {
+    /// One sentence for each OSD that is out of service.
+    pub fn losses(&self) -> Vec<String> {
+        self.osds.iter().filter_map(|o| Some(format!("{} is lost: {}", o.id, o.failure()?))).collect()
+    }
+}
+
+/// The data thread, from outside.
+pub struct Data {
+    pub running: Arc<Running>,
+    stop: watch::Sender<bool>,
+    ended: oneshot::Receiver<String>,
+    thread: JoinHandle<std::io::Result<anyhow::Result<()>>>,
+}
+
+impl Data {
+    /// Completes when the data thread cannot go on, with the reason.
+    pub async fn ended(&mut self) -> Option<String> {
+        match (&mut self.ended).await {
+            Ok(why) => Some(why),
+            Err(_) => Some("the data thread ended".into()),
+        }
+    }
+
+    /// Drains, unmounts, closes.
+    pub async fn stop(self) -> anyhow::Result<()> {
+        self.stop.send_replace(true);
+        tokio::task::spawn_blocking(move || self.thread.join()).await?.map_err(|_| anyhow!("the data thread panicked"))??
+    }
+}
+
+/// Starts the data thread; returns when the mount answers.
+pub async fn start(plan: Plan) -> anyhow::Result<Data> {
+    let (stop, stopped) = watch::channel(false);
+    let (tell, told) = oneshot::channel();
+    let (end, ended) = oneshot::channel();
+    let thread = real::runtime::spawn_thread("data", move || run(plan, tell, end, stopped))?;
+    match told.await {
+        Ok(started) => Ok(Data { running: started?, stop, ended, thread }),
+        Err(_) => Err(anyhow!("the data thread ended before it was ready")),
+    }
+}
+
+async fn run(plan: Plan, tell: oneshot::Sender<anyhow::Result<Arc<Running>>>, end: oneshot::Sender<String>, stopped: watch::Receiver<bool>) -> anyhow::Result<()> {
+    let (running, osds, mounted) = match open(plan).await {
+        Ok(opened) => opened,
+        Err(e) => {
+            drop(tell.send(Err(e)));
+            return Ok(());
+        }
+    };
+    if tell.send(Ok(running.clone())).is_err() {
+        return Ok(());
+    }
+    start_reconcile(&running, &osds);
+    serve(&running, mounted, end, stopped).await?;
+    if let Some(vfs) = &running.vfs {
+        vfs.shutdown().await.map_err(|e| anyhow!("draining the mount: {e}"))?;
+    }
+    running.service.shutdown().await?;
+    for osd in osds {
+        osd.close().await.with_context(|| format!("closing {}", osd.superblock().osd))?;
+    }
+    Ok(())
+}
+
+type Opened = (Arc<Running>, Vec<Osd>, Option<Mounted>);
+
+async fn open(plan: Plan) -> anyhow::Result<Opened> {
+    let Plan { layout, mount, disk, memory } = plan;
+    let shares = Shares::of(memory);
+    let clock: Arc<dyn Clock> = Arc::new(RealClock);
+    let mut registry = Registry::default();
+    disk.metrics().register(registry.sub_registry_with_prefix("holdfast_disk"));
+    let budget = Budget::new(shares.files);
+    let (states, osds, services) = storage::open(&layout, disk.clone(), shares, &mut registry).await?;
+    let config = ObjectsConfig { cache_bytes: shares.files / 2, ..ObjectsConfig::default() };
+    let objects = Cluster::new(services, budget.clone(), config);
+    objects.metrics().register(registry.sub_registry_with_prefix("holdfast_objects"));
+
+    let service = storage::open_metadata(&layout, disk, clock.clone(), &mut registry).await?;
+    service.reap_stripes(Arc::new(Reaper(objects.clone())));
+    ensure_home(&*service, &layout).await?;
+
+    let shared: Arc<dyn MetaService> = service.clone();
+    let (vfs, mounted, shown) = match mount {
+        None => (None, None, None),
+        Some(options) => {
+            let (vfs, mounted, shown) = open_mount(options, &layout, shared, objects.clone(), budget, clock).await?;
+            vfs.metrics().register(registry.sub_registry_with_prefix("holdfast_vfs"));
+            (Some(vfs), Some(mounted), Some(shown))
+        }
+    };
+    let running = Running {
+        layout,
+        shares,
+        osds: states,
+        objects,
+        service,
+        vfs,
+        mount: shown,
+        registry: Mutex::new(registry),
+        data: tokio::runtime::Handle::current(),
+    };
+    Ok((Arc::new(running), osds, mounted))
+}
+
+async fn open_mount(
+    mut options: MountOptions,
+    layout: &Layout,
+    service: Arc<dyn MetaService>,
+    objects: Arc<dyn Objects>,
+    budget: Budget,
+    clock: Arc<dyn Clock>,
+) -> anyhow::Result<(Arc<Vfs>, Mounted, Mount)> {
+    let kernel = Kernel::default();
+    let config = holdfast_fs_vfs::Config::default();
+    let vfs = Vfs::connect(service, objects, Bytes::from_static(HOME), Arc::new(kernel.clone()), budget, clock, config)
+        .await
+        .map_err(|e| anyhow!("cannot open the bucket home: {e}"))?;
+    options.fsname = format!("{SOURCE_PREFIX}{}", layout.home().display());
+    let mounted = holdfast_fs_fuse::mount(&options, Arc::new(VfsAdapter::new(vfs.clone())))?;
+    kernel.attach(mounted.notifier());
+    let binding = match options.binding {
+        Binding::Dev => "dev",
+        Binding::Fuser => "fuser",
+    };
+    let shown = Mount { point: options.mountpoint, binding, transport: mounted.transport() };
+    Ok((vfs, mounted, shown))
+}
+
+/// The tree bucket `home`, made on the first start.
+async fn ensure_home(service: &dyn MetaService, layout: &Layout) -> anyhow::Result<()> {
+    let meta = service.connect("start", false, Arc::new(NoEvents)).await?;
+    let name = Bytes::from_static(HOME);
+    let there = meta.buckets().await?.iter().any(|b| b.name == name);
+    if !there {
+        // SAFETY: these calls only read the process's ids.
+        let owner = unsafe { Owner { uid: libc::geteuid(), gid: libc::getegid() } };
+        meta.submit(Command::CreateBucket { name, shape: Shape::Tree, code: layout.code, owner, mode: 0o755 }).await?;
+    }
+    meta.close_session().await;
+    Ok(())
+}
+
+/// Serves the mount until told to stop, then takes it away while it is still served.
+async fn serve(running: &Running, mounted: Option<Mounted>, end: oneshot::Sender<String>, mut stopped: watch::Receiver<bool>) -> anyhow::Result<()> {
+    let Some(mounted) = mounted else {
+        // A closed channel means that the process is on its way out too.
+        let _ = stopped.wait_for(|s| *s).await;
+        return Ok(());
+    };
+    let unmounter = mounted.unmounter();
+    let mut serving = tokio::spawn(mounted.run());
+    tokio::select! {
+        _ = stopped.wait_for(|s| *s) => {}
+        over = &mut serving => {
+            match over {
+                Ok(Ok(())) => {
+                    tracing::warn!("the mount was taken away from outside");
+                    // Without another door there is nothing left to serve; the control thread decides.
+                    drop(end.send("the mount was taken away from outside".into()));
+                }
+                Ok(Err(e)) => drop(end.send(format!("the mount failed: {e}"))),
+                Err(e) => drop(end.send(format!("the mount's loop panicked: {e}"))),
+            }
+            let _ = stopped.wait_for(|s| *s).await;
+            return Ok(());
+        }
+    }
+    if let Some(vfs) = &running.vfs {
+        // What can be written is written before users lose the mount; a failure is reported again by the shutdown.
+        if let Err(e) = vfs.sync_all().await {
+            tracing::warn!("draining the mount: {e}");
+        }
+    }
+    match unmounter.unmount().await? {
+        Unmounted::Detached => {
+            tracing::warn!("the mount is in use: it is detached, and its users have {} s to close their files", DETACHED_MAX.as_secs());
+            if tokio::time::timeout(DETACHED_MAX, &mut serving).await.is_err() {
+                if let Some(vfs) = &running.vfs {
+                    drop(vfs.sync_all().await);
+                }
+                serving.abort();
+            }
+        }
+        Unmounted::Clean | Unmounted::Absent => match serving.await {
+            Ok(Ok(())) => {}
+            Ok(Err(e)) => tracing::warn!("the mount's loop: {e}"),
+            Err(e) => tracing::warn!("the mount's loop: {e}"),
+        },
+    }
+    Ok(())
+}
+
+/// Deletes retired stripes for the metadata service.
+struct Reaper(Arc<Cluster>);
+
+impl StripeReaper for Reaper {
+    fn delete(&self, stripes: Vec<Arc<StripeMeta>>) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async move { self.0.delete(stripes).await.map_err(|e| e.to_string()) })
+    }
+}
+
+fn start_reconcile(running: &Arc<Running>, osds: &[Osd]) {
+    let running = running.clone();
+    let osds = osds.iter().map(|o| Arc::new(o.clone()) as _).collect();
+    tokio::spawn(async move {
+        let pass = async {
+            let meta = running.service.connect("reconcile", false, Arc::new(NoEvents)).await?;
+            let deleted = reconcile::pass(osds, meta.clone()).await?;
+            meta.close_session().await;
+            anyhow::Ok(deleted)
+        };
+        match pass.await {
+            Ok(0) => {}
+            Ok(n) => tracing::info!("reconcile: deleted {n} stripes that nothing refers to"),
+            Err(e) => tracing::warn!("reconcile stopped, the next start tries again: {e:#}"),
+        }
+    });
+}

@@ -1,0 +1,9 @@
+//! The only code that wires components together: which thread runs what, and in which order things start and end.
+
+pub mod control;
+pub mod data;
+pub mod format;
+pub mod gateway;
+mod kernel;
+pub mod reconcile;
+pub mod storage;
