@@ -40,6 +40,7 @@ impl Cluster {
         mut avoid: u32,
         faults: &mut Faults,
     ) -> Option<Vec<Bytes>> {
+        self.metrics.degraded_reads.inc();
         let mut decoded: Vec<Bytes> = vec![Bytes::new(); want.len()];
         for group in groups(want) {
             let shards: SmallVec<[usize; 4]> = group.pieces.iter().map(|at| want[*at].shard).collect();
@@ -49,7 +50,7 @@ impl Cluster {
                 let start = nth * run + (want[*at].offset - group.blocks.start) as usize;
                 decoded[*at] = found.slice(start..start + want[*at].len as usize);
             }
-            avoid |= faults.iter().map(|(s, _)| 1u32 << s).fold(0, |a, b| a | b);
+            avoid = faults.iter().fold(avoid, |bits, (s, _)| bits | 1 << s);
         }
         Some(decoded)
     }

@@ -45,7 +45,7 @@ impl Cluster {
                 stable.extend(flush_domain(slots).await);
             }
         } else {
-            self.flush_domains(domains, &stripes, &missing, &mut stable).await;
+            Box::pin(self.flush_domains(domains, &stripes, &missing, &mut stable)).await;
         }
         stripes.into_iter().zip(missing).map(|(stripe, missing)| self.flushed(stripe, missing, &stable)).collect()
     }

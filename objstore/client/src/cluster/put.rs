@@ -76,9 +76,9 @@ impl Cluster {
             .map(|shard| put_on(round.homes[shard as usize].clone(), self.shard_put(write, encoded, shard)))
             .collect();
         if one_domain {
-            self.all_answers(write, encoded, &mut round, puts).await;
+            Box::pin(self.all_answers(write, encoded, &mut round, puts)).await;
         } else {
-            self.quorum_of_answers(write, encoded, &mut round, puts).await;
+            Box::pin(self.quorum_of_answers(write, encoded, &mut round, puts)).await;
         }
         round
     }

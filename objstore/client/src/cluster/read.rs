@@ -29,12 +29,35 @@ impl Cluster {
         }
         self.metrics.reads.inc();
         self.metrics.read_bytes.inc_by(range.len() as u64);
-        if self.cache.is_empty() { self.read_osds(stripe, range).await } else { self.read_through(stripe, range).await }
+        if self.cache.is_empty() { self.read_osds(stripe, range).await } else { Box::pin(self.read_through(stripe, range)).await }
     }
 
     /// Reads from OSDs, whatever the cache holds.
     pub(crate) async fn read_osds(&self, stripe: &Arc<StripeMeta>, range: Range<u32>) -> Result<Vec<Bytes>> {
         let mut faults = Faults::new();
+        // The usual small read is one call and needs no room for what could go wrong.
+        if let Some(piece) = self.only_piece(stripe, &range) {
+            match self.get(stripe, piece.shard as u8, piece.offset, piece.len).await {
+                Ok(bytes) => return Ok(vec![bytes]),
+                Err(fault) => note(&mut faults, piece.shard as u8, fault),
+            }
+        }
+        Box::pin(self.read_round(stripe, range, faults)).await
+    }
+
+    /// The one piece that is all of a read on one device, if it is.
+    fn only_piece(&self, stripe: &StripeMeta, range: &Range<u32>) -> Option<Piece> {
+        if !self.one_domain || stripe.missing != 0 {
+            return None;
+        }
+        let (bytes, len) = (stripe.shard_bytes(), range.len() as u32);
+        let (shard, offset) = (range.start / bytes, range.start % bytes);
+        let shard = if stripe.code.k == 1 { first_copy(stripe) } else { shard as usize };
+        (offset + len <= bytes).then_some(Piece { shard, offset, len })
+    }
+
+    /// Reads in several pieces, or round `faults`.
+    async fn read_round(&self, stripe: &Arc<StripeMeta>, range: Range<u32>, mut faults: Faults) -> Result<Vec<Bytes>> {
         let answer = if stripe.code.k == 1 {
             self.read_copy(stripe, range, &mut faults).await.map(|b| vec![b])
         } else {
@@ -56,7 +79,9 @@ impl Cluster {
         for (shard, why) in &faults {
             self.repair.report(stripe.clone(), *shard, *why);
         }
-        self.metrics.degraded_reads.inc();
+        if stripe.code.k == 1 {
+            self.metrics.degraded_reads.inc();
+        }
         answer.ok_or_else(|| {
             let mut why = format!("too few shards of {} are left", stripe.code);
             for (shard, fault) in &faults {
@@ -120,8 +145,8 @@ impl Cluster {
     /// A range of a stripe of whole copies, from any one.
     async fn read_copy(&self, stripe: &StripeMeta, range: Range<u32>, faults: &mut Faults) -> Option<Bytes> {
         let (offset, len) = (range.start, range.len() as u32);
-        // Ids are dense, so this spreads the load.
-        let order = self.preference(stripe, (stripe.id.counter % stripe.code.n() as u64) as usize);
+        let mut order = self.preference(stripe, first_copy(stripe));
+        order.retain(|s| !faults.iter().any(|(bad, _)| bad == s));
         let Some(hedge) = self.read_hedge() else {
             for shard in order {
                 match self.get(stripe, shard, offset, len).await {
@@ -157,22 +182,14 @@ impl Cluster {
 
     /// Pieces of a coded stripe, in order; those that cannot be had are decoded.
     async fn read_pieces(&self, stripe: &StripeMeta, pieces: &[Piece], faults: &mut Faults) -> Option<Vec<Bytes>> {
-        let hedge = self.read_hedge();
-        if let ([piece], None, 0) = (pieces, hedge, stripe.missing) {
-            // The usual case of a small read.
-            match self.get(stripe, piece.shard as u8, piece.offset, piece.len).await {
-                Ok(bytes) => return Some(vec![bytes]),
-                Err(fault) => note(faults, piece.shard as u8, fault),
-            }
-            return self.decode(stripe, pieces, &[], 1 << piece.shard, faults).await;
-        }
+        let bad = faults.iter().fold(0u32, |bits, (s, _)| bits | 1 << s) | stripe.missing;
         let mut run = Run { pieces, got: pieces.iter().map(|_| None).collect(), faults };
         let ask = |at: usize| {
             let p = pieces[at];
             async move { (at, self.get(stripe, p.shard as u8, p.offset, p.len).await) }
         };
-        let mut asked: FuturesUnordered<_> = (0..pieces.len()).filter(|at| stripe.missing >> pieces[*at].shard & 1 == 0).map(ask).collect();
-        let slow = until_slow(hedge);
+        let mut asked: FuturesUnordered<_> = (0..pieces.len()).filter(|at| bad >> pieces[*at].shard & 1 == 0).map(ask).collect();
+        let slow = until_slow(self.read_hedge());
         tokio::pin!(slow);
         loop {
             tokio::select! {
@@ -250,6 +267,11 @@ impl Run<'_> {
     fn whole(self) -> Option<Vec<Bytes>> {
         self.got.into_iter().collect()
     }
+}
+
+/// Where reads of a stripe of copies begin. Ids are dense, so this spreads the load.
+fn first_copy(stripe: &StripeMeta) -> usize {
+    (stripe.id.counter % stripe.code.n() as u64) as usize
 }
 
 /// Adds what was learnt of a shard, once.

@@ -163,3 +163,35 @@ async fn a_shard_the_record_calls_missing_is_used_when_it_is_needed() {
     harm(&rig, &meta, 4, Harm::Absent);
     expect(&*rig.cluster, &meta, 0..300_000).await;
 }
+
+#[tokio::test]
+async fn wide_codes_lose_as_many_as_they_may() {
+    let code = Code::new(16, 4);
+    let rig = Rig::new(20, Domains::One);
+    for (turn, len) in [70_000u32, 1_000_000, 4 << 20].into_iter().enumerate() {
+        let meta = rig.cluster.write(stripe(len as u64, code, len)).await.unwrap();
+        assert_eq!((meta.code, meta.missing), (code, 0));
+        for (nth, shard) in [turn, 5, 11 + turn, 17].into_iter().enumerate() {
+            harm(&rig, &meta, shard, HARMS[(turn + nth) % 3]);
+        }
+        expect(&*rig.cluster, &meta, 0..len).await;
+        let s = meta.shard_bytes();
+        for edge in [s, 5 * s, 6 * s, 12 * s].into_iter().filter(|e| *e < len) {
+            expect(&*rig.cluster, &meta, edge - 3000..(edge + 3000).min(len)).await;
+        }
+        for osd in &rig.osds {
+            osd.state.lock().sick = false;
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_parity_one_loss_is_said_and_the_rest_reads() {
+    let rig = Rig::new(6, Domains::Each);
+    let meta = rig.cluster.write(stripe(1, Code::new(5, 0), 400_000)).await.unwrap();
+    harm(&rig, &meta, 2, Harm::Corrupt);
+    let s = meta.shard_bytes();
+    assert!(matches!(rig.cluster.read(&meta, 0..400_000).await, Err(Error::Lost { .. })));
+    expect(&*rig.cluster, &meta, 0..2 * s).await;
+    expect(&*rig.cluster, &meta, 3 * s..400_000).await;
+}

@@ -83,3 +83,25 @@ async fn two_slow_shards_and_a_lost_one_in_the_way_still_read() {
     expect(&*rig.cluster, &meta, 0..400_000).await;
     assert!(begun.elapsed() < Duration::from_secs(1));
 }
+
+#[tokio::test]
+async fn a_small_read_is_a_small_future() {
+    let rig = Rig::new(6, Domains::One);
+    let meta = rig.cluster.write(stripe(1, CODE, 4096)).await.unwrap();
+    let read = rig.cluster.read(&meta, 0..4096);
+    assert!(size_of_val(&*read) <= 512, "{} bytes to allocate for each read", size_of_val(&*read));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_read_leaves_nothing_behind() {
+    let rig = Rig::new(6, Domains::Each);
+    let meta = rig.cluster.write(stripe(1, CODE, 400_000)).await.unwrap();
+    rig.osds.iter().for_each(|o| o.state.lock().get_takes = Duration::from_secs(1));
+    rig.cluster.prefetch(&meta, 0..65_536);
+    let read = rig.cluster.read(&meta, 0..400_000);
+    assert!(tokio::time::timeout(Duration::from_millis(10), read).await.is_err());
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    expect(&*rig.cluster, &meta, 0..400_000).await;
+    rig.cluster.drop_caches();
+    assert_eq!(rig.budget.bytes_used(), 0);
+}

@@ -273,3 +273,23 @@ async fn lost_osds_keep_their_place() {
     assert_eq!(narrow.code, Code::new(2, 2));
     assert!(cluster.space(CODE).free < rig.cluster.space(CODE).free);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_write_may_be_retried() {
+    for domains in [Domains::One, Domains::Each] {
+        let rig = Rig::new(6, domains);
+        for slow in [2, 5] {
+            rig.osds[slow].state.lock().put_takes = Duration::from_secs(9);
+        }
+        let _hands = [InHand::new(), InHand::new()];
+        let write = stripe(1, CODE, LARGE);
+        assert!(timeout(Duration::from_millis(10), rig.cluster.write(write.clone())).await.is_err());
+        // Some shards are there. Meanwhile an OSD with one of them and one without fail.
+        rig.osds[0].state.lock().sick = true;
+        rig.osds[2].state.lock().sick = true;
+        rig.osds[5].state.lock().put_takes = Duration::ZERO;
+        let meta = rig.cluster.write(write).await.unwrap();
+        assert_eq!((meta.code, meta.missing), (Code::new(2, 2), 0));
+        expect(&*rig.cluster, &meta, 0..LARGE).await;
+    }
+}
