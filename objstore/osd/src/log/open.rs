@@ -52,10 +52,9 @@ const LIVES_SKIPPED: u32 = 1 << 20;
 pub(super) struct Found {
     pub in_service: BTreeMap<u32, Arc<Segment>>,
     pub free: VecDeque<Arc<Segment>>,
+    /// Ascending: the root's count must never pass a file that is not whole.
     pub raw: VecDeque<u32>,
     pub faults: Vec<Fault>,
-    /// One past the highest number there is.
-    pub files: u32,
 }
 
 impl Log {
@@ -117,7 +116,7 @@ pub(super) fn read_root(disk: &dyn Disk, dir: &Path) -> Result<Root> {
 
 /// Opens every segment file and reads its header. Changes nothing.
 pub(super) async fn find_segments(disk: &dyn Disk, dir: &Path, root: &Root, blocks: u32) -> Result<Found> {
-    let mut found = Found { files: root.segments, ..Default::default() };
+    let mut found = Found::default();
     let numbers: std::collections::BTreeSet<u32> = disk.list(dir)?.iter().filter_map(|n| segment::number_of(n)).collect();
     for number in 0..root.segments {
         if !numbers.contains(&number) {
@@ -126,7 +125,6 @@ pub(super) async fn find_segments(disk: &dyn Disk, dir: &Path, root: &Root, bloc
         }
     }
     for number in numbers {
-        found.files = found.files.max(number + 1);
         let file = segment::open_existing(disk, dir, number)?;
         if file.len()? < blocks as u64 * BLOCK as u64 {
             if number < root.segments {
@@ -151,6 +149,7 @@ pub(super) async fn find_segments(disk: &dyn Disk, dir: &Path, root: &Root, bloc
             Err(bad) => found.faults.push(Fault::Segment { number, why: bad.to_string() }),
         }
     }
+    found.raw.make_contiguous().sort_unstable();
     Ok(found)
 }
 
@@ -367,7 +366,8 @@ fn assemble(disk: Arc<dyn Disk>, dir: &Path, config: Config, root: Root, found: 
         spare: None,
         free: found.free,
         raw: found.raw,
-        files: found.files,
+        // A file the root does not know yet is counted once it is whole.
+        files: root.segments,
         preparing: false,
         supply: Default::default(),
         life_next,

@@ -88,7 +88,7 @@ impl Shared {
             Source::Raw(number) => match self.fill(number, false).await {
                 Ok(s) => Arc::new(s),
                 Err(e) => {
-                    self.state.lock().raw.push_back(number);
+                    self.state.lock().raw.push_front(number);
                     return Err(e);
                 }
             },
