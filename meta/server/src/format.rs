@@ -28,7 +28,13 @@ pub enum FormatError {
 }
 
 /// Formats `dir`, an empty folder or one that does not exist, for the cluster. `log.create` does not matter.
-pub async fn format(disk: Arc<dyn Disk>, dir: &Path, cluster: ClusterId, clock: Arc<dyn Clock>, log: raft::Config) -> Result<(), FormatError> {
+pub async fn format(
+    disk: Arc<dyn Disk>,
+    dir: &Path,
+    cluster: ClusterId,
+    clock: Arc<dyn Clock>,
+    log: raft::Config,
+) -> Result<(), FormatError> {
     if inspect(&*disk, dir)? != Found::Nothing {
         return Err(FormatError::NotEmpty { path: dir.to_owned() });
     }

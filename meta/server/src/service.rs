@@ -17,9 +17,9 @@ mod recall;
 mod session;
 mod status;
 mod submit;
-mod work;
 #[cfg(test)]
 mod tests;
+mod work;
 
 pub use open::{Deps, OpenError};
 pub use status::{SessionStatus, Status};

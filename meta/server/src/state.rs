@@ -7,18 +7,20 @@
 
 mod backend;
 mod fold;
+mod guarded;
 mod layers;
 mod machine;
 mod overlay;
 mod store;
 #[cfg(test)]
 mod tests;
+mod watches;
 
 pub(crate) use layers::Layers;
 pub(crate) use machine::{decode_reply, encode_request};
-pub(crate) use store::Store;
 #[cfg(test)]
 pub(crate) use store::Mark;
+pub(crate) use store::Store;
 
 use crate::metrics::Metrics;
 use fold::{Folder, Job};
@@ -27,6 +29,7 @@ use parking_lot::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::watch;
+use watches::Watches;
 
 /// Bounds of the state in memory.
 #[derive(Debug, Clone)]
@@ -61,6 +64,7 @@ pub(crate) struct State {
     folder: Option<Folder>,
     reached: watch::Sender<Reached>,
     failure: OnceLock<String>,
+    watches: Watches,
     /// Bytes of both overlays.
     overlay_bytes: AtomicUsize,
     sealed_bytes: AtomicUsize,
@@ -96,13 +100,21 @@ impl State {
         Ok(state)
     }
 
-    fn build(layers: Layers, store: Option<Store>, folder: Option<Folder>, reached: Reached, config: StateConfig, metrics: Metrics) -> Self {
+    fn build(
+        layers: Layers,
+        store: Option<Store>,
+        folder: Option<Folder>,
+        reached: Reached,
+        config: StateConfig,
+        metrics: Metrics,
+    ) -> Self {
         Self {
             layers: RwLock::new(layers),
             store,
             folder,
             reached: watch::Sender::new(reached),
             failure: OnceLock::new(),
+            watches: Watches::default(),
             overlay_bytes: AtomicUsize::new(0),
             sealed_bytes: AtomicUsize::new(0),
             hurry: AtomicBool::new(false),

@@ -2,6 +2,7 @@
 
 use super::Service;
 use super::core::Core;
+use super::detached::Detached;
 use super::local::Local;
 use super::session::Session;
 use holdfast_meta_client::{Meta, MetaService, SessionEvents};
@@ -14,8 +15,13 @@ impl MetaService for Service {
     fn connect(&self, client: &str, caching: bool, events: Arc<dyn SessionEvents>) -> BoxFuture<'_, MetaResult<Arc<dyn Meta>>> {
         let client = client.to_owned();
         Box::pin(async move {
-            let session = self.core.connect(&client, caching, events).await?;
-            Ok(Arc::new(Local { core: self.core.clone(), session }) as Arc<dyn Meta>)
+            let core = self.core.clone();
+            // Seen through: one who loses interest must not leave a session behind, and dropping what this makes ends it.
+            let open = async move {
+                let session = core.connect(&client, caching, events).await?;
+                Ok(Arc::new(Local { core, session }) as Arc<dyn Meta>)
+            };
+            Detached::begin(self.core.runtime.clone(), Box::pin(open)).await
         })
     }
 }

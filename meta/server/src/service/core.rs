@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::state::{self, Layers, State};
 use holdfast_meta_core::{SERVICE_EPOCH, SERVICE_SESSION, StateError};
-use holdfast_meta_log::{Error as LogError, SharedLog};
+use holdfast_meta_log::{Error as LogError, SharedLog, raft};
 use holdfast_objstore_base::clock::Clock;
 use holdfast_objstore_proto::SessionId;
 use holdfast_objstore_proto::meta::{Command, MetaError, MetaResult, Reply, Request};
@@ -64,6 +64,9 @@ impl Core {
     /// Puts a request through the log.
     pub(crate) async fn propose(&self, request: &Request) -> MetaResult<Reply> {
         let bytes = state::encode_request(request).map_err(|e| MetaError::Failed(format!("a command cannot be encoded: {e}")))?;
+        if bytes.len() > raft::COMMAND_BYTES_MAX {
+            return Err(MetaError::Invalid(format!("a command of {} bytes; the largest is {}", bytes.len(), raft::COMMAND_BYTES_MAX)));
+        }
         let answer = self.log.propose(bytes).await.map_err(log_error)?;
         self.metrics.commands.inc();
         match state::decode_reply(&answer).map_err(|e| MetaError::Failed(format!("a reply cannot be decoded: {e}")))? {

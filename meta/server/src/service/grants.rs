@@ -19,7 +19,12 @@ pub(crate) type Waiting = oneshot::Receiver<()>;
 /// Why a use cannot go on yet.
 pub(crate) enum Blocked {
     /// Start this recall, then wait.
-    Recall { ino: InodeId, hold: Hold, name: Option<Name>, waiting: Waiting },
+    Recall {
+        ino: InodeId,
+        hold: Hold,
+        name: Option<Name>,
+        waiting: Waiting,
+    },
     Wait(Waiting),
 }
 
@@ -45,6 +50,7 @@ impl Plan {
 
 /// A change that is ready to be proposed: its inodes and names are marked until it is given back.
 pub(crate) struct Marked {
+    /// In ascending order.
     pub inos: Vec<InodeId>,
     names: Vec<(InodeId, Name)>,
 }

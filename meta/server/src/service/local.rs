@@ -70,12 +70,24 @@ impl Meta for Local {
     fn list(&self, bucket: BucketId, query: ListQuery) -> BoxFuture<'_, MetaResult<ListPage>> {
         Box::pin(async move { self.core.list(&self.session, bucket, &query).await })
     }
-    fn uploads(&self, bucket: BucketId, prefix: Name, after: Option<(Name, UploadId)>, uploads_max: usize) -> BoxFuture<'_, MetaResult<Vec<Upload>>> {
+    fn uploads(
+        &self,
+        bucket: BucketId,
+        prefix: Name,
+        after: Option<(Name, UploadId)>,
+        uploads_max: usize,
+    ) -> BoxFuture<'_, MetaResult<Vec<Upload>>> {
         Box::pin(async move {
             self.core.plain(&self.session, |kv| holdfast_meta_core::read::uploads(kv, bucket, &prefix, after.as_ref(), uploads_max))
         })
     }
-    fn upload_parts(&self, bucket: BucketId, upload: UploadId, after: u16, parts_max: usize) -> BoxFuture<'_, MetaResult<(Upload, Vec<UploadPart>)>> {
+    fn upload_parts(
+        &self,
+        bucket: BucketId,
+        upload: UploadId,
+        after: u16,
+        parts_max: usize,
+    ) -> BoxFuture<'_, MetaResult<(Upload, Vec<UploadPart>)>> {
         Box::pin(async move {
             self.core.plain(&self.session, |kv| holdfast_meta_core::read::upload_parts(kv, bucket, upload, after, parts_max))
         })

@@ -122,7 +122,13 @@ impl Core {
         .await
     }
 
-    pub(crate) async fn readdir(self: &Arc<Self>, session: &Session, dir: InodeId, after: u64, entries_max: usize) -> MetaResult<(Vec<(DirEntry, Attr)>, Grant)> {
+    pub(crate) async fn readdir(
+        self: &Arc<Self>,
+        session: &Session,
+        dir: InodeId,
+        after: u64,
+        entries_max: usize,
+    ) -> MetaResult<(Vec<(DirEntry, Attr)>, Grant)> {
         let page = |kv: &Layers| read::readdir(kv, dir, after, entries_max.min(PAGE_MAX));
         let inos = |page: &Vec<(DirEntry, Attr)>| page.iter().map(|(e, _)| e.ino).collect();
         let ask = |grants: &Grants, now| grants.lock().ask(dir, asker(session), Ask::Look, now);

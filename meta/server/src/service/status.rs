@@ -1,6 +1,7 @@
 //! What the service says of itself.
 
 use super::Service;
+use holdfast_meta_log::Error as LogError;
 use holdfast_objstore_proto::{SessionEpoch, SessionId};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +59,10 @@ impl Service {
         drop(rows);
         let stats = core.state.view(|kv| holdfast_meta_core::read::stats(kv)).ok().and_then(Result::ok);
         Status {
-            failed: core.state.check().err().map(|e| e.0),
+            failed: core.state.check().err().map(|e| e.0).or_else(|| match core.log.may_read() {
+                Err(LogError::Failed(why)) => Some(why),
+                _ => None,
+            }),
             applied: core.log.applied(),
             sessions,
             grants,

@@ -2,12 +2,15 @@
 //!
 //! What always holds: from the moment it is proposed until it is applied, nobody is granted what it touches, and no other change
 //! goes by the same name in the same directory; so what it touches is what was recalled. While it waits for recalls
-//! its inodes are granted to nobody new, but it holds up nobody.
+//! its inodes are granted to nobody new, but it holds up nobody. What a path leads to may differ by the time a command is applied;
+//! what was missed is recalled before the change is answered.
 //! What it leaves out: what a command touches (`meta/core`'s `touches`).
 
 use super::core::{Core, state_error};
 use super::grants::{Blocked, Marked, Plan};
 use super::session::{Number, Session};
+use super::work::Leaves;
+use holdfast_meta_core::lease::{Ask, Asker};
 use holdfast_meta_core::{Touch, TouchKind, touches};
 use holdfast_objstore_proto::InodeId;
 use holdfast_objstore_proto::meta::{Command, MetaError, MetaResult, Reply, Request};
@@ -28,6 +31,11 @@ fn plan(touches: Vec<Touch>) -> Plan {
     }
     plan.reads.retain(|i| !plan.changes.contains(i));
     plan
+}
+
+/// Inodes that were changed when the command was applied and that were not marked for it.
+fn missed(touched: Vec<Touch>, marked: &Marked) -> Vec<InodeId> {
+    plan(touched).changes.into_iter().filter(|i| marked.inos.binary_search(i).is_err()).collect()
 }
 
 /// Inodes marked while a change waits; unmarked when it is given up.
@@ -77,15 +85,32 @@ impl Core {
                 Err(waiting) => drop(waiting.await),
             }
         };
-        let retires = may_retire(&command);
+        let left = leaves(&command);
         let Number { seq, acked } = number;
+        let watch = goes_by_path(&command).then(|| self.state.watch(session.id, seq));
         let reply = self.propose(&Request { session: session.id, epoch: session.epoch, seq, acked, command }).await;
         session.answered(seq);
+        let missed = watch.map_or_else(Vec::new, |w| missed(w.touched(), &marked.marked));
         drop(marked);
-        if let Ok(reply) = &reply {
-            self.work.after(reply, retires);
+        let reply = reply?;
+        self.work.after(&reply, left);
+        for ino in missed {
+            self.take_back(&session, ino).await?;
         }
-        reply
+        Ok(reply)
+    }
+
+    /// Recalls a foreign hold on what turned out to have changed, before the change is answered.
+    async fn take_back(self: &Arc<Self>, session: &Session, ino: InodeId) -> MetaResult<()> {
+        let asker = Asker { session: session.id, caching: false };
+        loop {
+            self.state.check().map_err(state_error)?;
+            let asked = self.grants.lock().ask(ino, asker, Ask::Change, self.now_ns());
+            match asked {
+                Ok(_) => return Ok(()),
+                Err(blocked) => self.unblock(blocked).await,
+            }
+        }
     }
 
     /// Marks what a command touches, or says what it waits for. What it touches cannot change in between: the state stands still.
@@ -110,17 +135,18 @@ fn is_services(command: &Command) -> bool {
     )
 }
 
-/// Whether a command may leave stripes, or hidden orphans, behind.
-fn may_retire(command: &Command) -> bool {
-    matches!(
-        command,
-        Command::Truncate { .. }
-            | Command::Publish(_)
-            | Command::PutObject(_)
-            | Command::DeleteObject { .. }
-            | Command::PutPart { .. }
-            | Command::CompleteUpload { .. }
-            | Command::AbortUpload { .. }
-            | Command::SwapStripe { .. }
-    )
+/// What a command leaves to background work.
+fn leaves(command: &Command) -> Leaves {
+    match command {
+        Command::Truncate { .. } | Command::DeleteObject { .. } | Command::CompleteUpload { .. } | Command::AbortUpload { .. } => {
+            Leaves::Orphans
+        }
+        Command::Publish(_) | Command::PutObject(_) | Command::PutPart { .. } | Command::SwapStripe { .. } => Leaves::Stripes,
+        _ => Leaves::Nothing,
+    }
+}
+
+/// Whether what a command touches is found by a path: another change of a directory above may alter that up to the last moment.
+fn goes_by_path(command: &Command) -> bool {
+    matches!(command, Command::PutObject(_) | Command::DeleteObject { .. } | Command::CompleteUpload { .. })
 }

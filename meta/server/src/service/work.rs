@@ -22,6 +22,16 @@ use tokio::task::JoinHandle;
 /// Pauses between attempts that fail: the first, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
+/// What a command may leave behind that its answer does not name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Leaves {
+    Nothing,
+    /// Retired stripes.
+    Stripes,
+    /// Those, and orphans.
+    Orphans,
+}
+
 /// A wake-up that is not lost when nobody waits yet.
 #[derive(Default)]
 pub(crate) struct Signal(Notify);
@@ -50,14 +60,16 @@ impl Default for Work {
 
 impl Work {
     /// Looks at what a command's answer left behind.
-    pub(crate) fn after(&self, reply: &Reply, retires: bool) {
+    pub(crate) fn after(&self, reply: &Reply, leaves: Leaves) {
         match reply {
             Reply::Unlinked { ino, nlink: 0 } | Reply::Renamed { replaced: Some((ino, 0)), .. } => self.orphans.look_at([*ino]),
             Reply::Put { replaced: Some(ino), .. } | Reply::Removed { ino: Some(ino) } => self.orphans.look_at([*ino]),
             _ => {}
         }
-        if retires {
+        if leaves >= Leaves::Orphans {
             self.orphans.look_at_all();
+        }
+        if leaves >= Leaves::Stripes {
             self.stripes.notify();
         }
     }

@@ -41,17 +41,11 @@ impl KvRead for Layers {
         if from >= to {
             return Ok(());
         }
-        let mut overlays = [
-            Some(self.active.range(from, to).peekable()),
-            self.sealed.as_ref().map(|s| s.range(from, to).peekable()),
-        ];
-        let mut rows = Durable::new(match &self.durable {
-            Some(d) => Some(d.range(from, to)?),
-            None => None,
-        })?;
+        let mut overlays = [Some(self.active.range(from, to).peekable()), self.sealed.as_ref().map(|s| s.range(from, to).peekable())];
+        let mut rows = self.durable.as_ref().map(|d| d.range(from, to)).transpose()?;
         loop {
             // The smallest key of the three heads, and the topmost layer that has it.
-            let mut least: Option<&[u8]> = rows.key();
+            let mut least: Option<&[u8]> = rows.as_ref().and_then(SnapshotRange::key);
             let mut top = 2;
             for i in [1, 0] {
                 let Some(k) = overlays[i].as_mut().and_then(|o| o.peek().map(|(k, _)| k.as_slice())) else { continue };
@@ -60,18 +54,20 @@ impl KvRead for Layers {
                 }
             }
             let Some(key) = least else { return Ok(()) };
-            if top == 2 {
-                if visit(key, rows.value()).is_break() {
-                    return Ok(());
-                }
-                rows.advance()?;
+            if let (2, Some(durable)) = (top, &rows)
+                && visit(key, durable.value()).is_break()
+            {
+                return Ok(());
+            }
+            if let (2, Some(durable)) = (top, &mut rows) {
+                durable.advance()?;
                 continue;
             }
             let (key, value) = overlays[top].as_mut().and_then(Iterator::next).expect("the head was peeked");
             for lower in overlays.iter_mut().skip(top + 1).flatten() {
                 skip(lower, key);
             }
-            if rows.key() == Some(key) {
+            if let Some(rows) = rows.as_mut().filter(|r| r.key() == Some(key)) {
                 rows.advance()?;
             }
             if let Some(v) = value
@@ -86,36 +82,6 @@ impl KvRead for Layers {
 /// Drops the head of `rows` when it is `key`: a layer above has answered it.
 fn skip(rows: &mut Peekable<Rows<'_>>, key: &[u8]) {
     rows.next_if(|(k, _)| k.as_slice() == key);
-}
-
-type Pair = (redb::AccessGuard<'static, &'static [u8]>, redb::AccessGuard<'static, &'static [u8]>);
-
-/// The durable rows of a scan, one row ahead.
-struct Durable {
-    range: Option<SnapshotRange<'static>>,
-    head: Option<Pair>,
-}
-
-impl Durable {
-    fn new(range: Option<SnapshotRange<'static>>) -> Result<Self, StateError> {
-        let mut this = Self { range, head: None };
-        this.advance()?;
-        Ok(this)
-    }
-    fn advance(&mut self) -> Result<(), StateError> {
-        self.head = match self.range.as_mut().and_then(Iterator::next) {
-            Some(Ok(pair)) => Some(pair),
-            Some(Err(e)) => return Err(StateError(format!("read the state: {e}"))),
-            None => None,
-        };
-        Ok(())
-    }
-    fn key(&self) -> Option<&[u8]> {
-        self.head.as_ref().map(|(k, _)| k.value())
-    }
-    fn value(&self) -> &[u8] {
-        self.head.as_ref().map_or(&[], |(_, v)| v.value())
-    }
 }
 
 impl Kv for Layers {

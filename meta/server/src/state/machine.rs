@@ -48,6 +48,7 @@ impl StateMachine for State {
             for e in entries {
                 let request: Request =
                     decode(&e.command).map_err(|why| StateError(format!("command {} cannot be decoded: {why}", e.index)))?;
+                self.watches.look(layers, &request)?;
                 let reply = holdfast_meta_core::apply(layers, e.index, e.now_ns, &request)?;
                 replies.push(encode(&reply).map_err(|why| StateError(format!("reply {} cannot be encoded: {why}", e.index)))?);
                 layers.mark.applied = e.index;

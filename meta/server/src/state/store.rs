@@ -4,9 +4,11 @@
 //! What it leaves out: what rows mean; when to commit.
 
 use super::backend::FileBackend;
+use super::guarded::{Guarded, guard};
 use super::overlay::Overlay;
 use bytes::Bytes;
 use holdfast_meta_core::StateError;
+use holdfast_objstore_base::checksum::crc32c_parts;
 use holdfast_objstore_base::disk::File;
 use redb::{Database, ReadOnlyTable, ReadableDatabase, TableDefinition};
 use std::sync::Arc;
@@ -29,33 +31,58 @@ pub(crate) struct Mark {
 }
 
 pub(crate) struct Store {
-    db: Database,
+    db: Guarded<Database>,
 }
 
 /// A consistent view of the durable layer.
 pub(crate) struct Snapshot {
-    rows: ReadOnlyTable<&'static [u8], &'static [u8]>,
+    rows: Guarded<ReadOnlyTable<&'static [u8], &'static [u8]>>,
 }
 
-pub(crate) type SnapshotRange<'a> = redb::Range<'a, &'static [u8], &'static [u8]>;
+type Row = (redb::AccessGuard<'static, &'static [u8]>, redb::AccessGuard<'static, &'static [u8]>);
+
+/// Rows of a snapshot in order, one at a time.
+pub(crate) struct SnapshotRange {
+    range: Guarded<redb::Range<'static, &'static [u8], &'static [u8]>>,
+    row: Option<Row>,
+}
 
 fn error(what: &str, e: impl std::fmt::Display) -> StateError {
     StateError(format!("{what}: {e}"))
+}
+
+/// Bytes behind each value: its checksum, because redb looks at its pages' only when it repairs.
+const SEAL_BYTES: usize = 4;
+
+/// CRC-32C of key and value, little-endian.
+fn seal(key: &[u8], value: &[u8]) -> [u8; SEAL_BYTES] {
+    crc32c_parts(&[key, value]).to_le_bytes()
+}
+
+fn unseal<'a>(key: &[u8], stored: &'a [u8]) -> Result<&'a [u8], StateError> {
+    match stored.split_last_chunk::<SEAL_BYTES>() {
+        Some((value, sealed)) if *sealed == seal(key, value) => Ok(value),
+        _ => Err(StateError("the state's file is damaged (a row does not match its checksum)".into())),
+    }
 }
 
 impl Store {
     /// Opens the file, or makes the database in an empty one. Blocks; not for a runtime's thread.
     pub(crate) fn open(file: Arc<dyn File>, cache_bytes: usize) -> Result<Self, StateError> {
         let backend = FileBackend::new(file).map_err(|e| error("start the reader thread", e))?;
-        let db = redb::Builder::new()
-            .set_cache_size(cache_bytes)
-            .create_with_backend(backend)
-            .map_err(|e| error("open the state", e))?;
-        Ok(Self { db })
+        guard(|| {
+            let db =
+                redb::Builder::new().set_cache_size(cache_bytes).create_with_backend(backend).map_err(|e| error("open the state", e))?;
+            Ok(Self { db: Guarded::new(db) })
+        })
     }
 
     /// The mark of the last commit, if there was one.
     pub(crate) fn mark(&self) -> Result<Option<Mark>, StateError> {
+        guard(|| self.read_mark())
+    }
+
+    fn read_mark(&self) -> Result<Option<Mark>, StateError> {
         let read = self.db.begin_read().map_err(|e| error("read the state", e))?;
         let about = match read.open_table(ABOUT) {
             Ok(t) => t,
@@ -76,24 +103,36 @@ impl Store {
 
     /// The newest committed rows; `None` before the first commit.
     pub(crate) fn snapshot(&self) -> Result<Option<Snapshot>, StateError> {
-        let read = self.db.begin_read().map_err(|e| error("read the state", e))?;
-        match read.open_table(ROWS) {
-            Ok(rows) => Ok(Some(Snapshot { rows })),
-            Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
-            Err(e) => Err(error("read the state", e)),
-        }
+        guard(|| {
+            let read = self.db.begin_read().map_err(|e| error("read the state", e))?;
+            match read.open_table(ROWS) {
+                Ok(rows) => Ok(Some(Snapshot { rows: Guarded::new(rows) })),
+                Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
+                Err(e) => Err(error("read the state", e)),
+            }
+        })
     }
 
     /// Folds `overlay` in, in one durable commit. `pace` is called with the bytes of each row. Blocks.
-    pub(crate) fn fold(&self, overlay: &Overlay, mark: &Mark, mut pace: impl FnMut(usize)) -> Result<(), StateError> {
+    pub(crate) fn fold(&self, overlay: &Overlay, mark: &Mark, pace: impl FnMut(usize)) -> Result<(), StateError> {
+        guard(|| self.write(overlay, mark, pace))
+    }
+
+    fn write(&self, overlay: &Overlay, mark: &Mark, mut pace: impl FnMut(usize)) -> Result<(), StateError> {
         let mut write = self.db.begin_write().map_err(|e| error("checkpoint", e))?;
         // A crash must not make the next start walk the whole file.
         write.set_quick_repair(true);
         {
             let mut rows = write.open_table(ROWS).map_err(|e| error("checkpoint", e))?;
+            let mut sealed = Vec::new();
             for (key, value) in overlay.iter() {
                 match value {
-                    Some(v) => rows.insert(key, v.as_ref()).map(drop),
+                    Some(v) => {
+                        sealed.clear();
+                        sealed.extend_from_slice(v);
+                        sealed.extend_from_slice(&seal(key, v));
+                        rows.insert(key, sealed.as_slice()).map(drop)
+                    }
                     None => rows.remove(key).map(drop),
                 }
                 .map_err(|e| error("checkpoint", e))?;
@@ -112,13 +151,43 @@ impl Store {
 
 impl Snapshot {
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StateError> {
-        let row = self.rows.get(key).map_err(|e| error("read the state", e))?;
-        Ok(row.map(|v| Bytes::copy_from_slice(v.value())))
+        guard(|| {
+            let row = self.rows.get(key).map_err(|e| error("read the state", e))?;
+            row.map(|v| unseal(key, v.value()).map(Bytes::copy_from_slice)).transpose()
+        })
     }
 
     /// Rows with `from <= key < to`.
-    pub(crate) fn range(&self, from: &[u8], to: &[u8]) -> Result<SnapshotRange<'static>, StateError> {
-        self.rows.range::<&[u8]>(from..to).map_err(|e| error("read the state", e))
+    pub(crate) fn range(&self, from: &[u8], to: &[u8]) -> Result<SnapshotRange, StateError> {
+        let range = guard(|| self.rows.range::<&[u8]>(from..to).map_err(|e| error("read the state", e)))?;
+        let mut this = SnapshotRange { range: Guarded::new(range), row: None };
+        this.advance()?;
+        Ok(this)
+    }
+}
+
+impl SnapshotRange {
+    pub(crate) fn advance(&mut self) -> Result<(), StateError> {
+        let range = &mut self.range;
+        self.row = guard(|| {
+            let row = range.next().transpose().map_err(|e| error("read the state", e))?;
+            if let Some((k, v)) = &row {
+                unseal(k.value(), v.value())?;
+            }
+            Ok(row)
+        })?;
+        Ok(())
+    }
+
+    /// Key of the row it stands at; `None` at the end.
+    pub(crate) fn key(&self) -> Option<&[u8]> {
+        self.row.as_ref().map(|(k, _)| k.value())
+    }
+
+    /// Value of the row it stands at.
+    pub(crate) fn value(&self) -> &[u8] {
+        // It was unsealed when the range came to it.
+        self.row.as_ref().map_or(&[], |(_, v)| v.value().split_last_chunk::<SEAL_BYTES>().map_or(&[], |(value, _)| value))
     }
 }
 

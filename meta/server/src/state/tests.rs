@@ -177,3 +177,33 @@ async fn a_state_of_a_newer_format_is_refused() {
     let refused = Store::open(file, 1 << 20).expect("a database").mark();
     assert!(refused.is_err_and(|e| e.0.contains("newer")));
 }
+
+#[tokio::test]
+async fn a_damaged_file_is_an_error_not_a_panic() {
+    let disk = SimDisk::new(6);
+    let state = open(&disk);
+    for i in 0..200 {
+        apply(&state, i + 1, &[(key(i), Some(Bytes::from(vec![i as u8; 500])))]);
+    }
+    state.close().await.expect("closes");
+    drop(state);
+    let whole = disk.kill();
+    let len = whole.open(Path::new(FILE), Open::Existing).expect("opens").len().expect("has a length");
+    let mut errors = 0;
+    for seed in 0..40u64 {
+        let disk = whole.kill();
+        let at = Rng::new(seed).below(len / 4096) * 4096;
+        assert!(disk.corrupt(Path::new(FILE), at..at + 4096, seed));
+        let file = disk.open(Path::new(FILE), Open::Existing).expect("opens");
+        let used = Store::open(file, 1 << 20).and_then(|s| State::open(s, config(), Metrics::default())).and_then(|s| {
+            s.view(|l| {
+                l.scan(&[FAMILY], &[FAMILY + 1], &mut |k, v| {
+                    assert_eq!((k.len(), v), (3, &[k[2]; 500][..]), "seed {seed}: a wrong row is never shown");
+                    ControlFlow::Continue(())
+                })
+            })
+        });
+        errors += usize::from(used.is_err());
+    }
+    assert!(errors >= 10, "damage was noticed {errors} times");
+}

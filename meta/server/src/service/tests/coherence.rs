@@ -3,7 +3,7 @@
 use super::rig::*;
 use crate::Service;
 use holdfast_meta_client::{Grant, Use};
-use holdfast_objstore_proto::meta::{AttrChange, Command, ListItem, ListQuery, MetaError, PutObject, RenameMode, Reply, Request};
+use holdfast_objstore_proto::meta::{AttrChange, Command, Kind, ListItem, ListQuery, MetaError, RenameMode, Reply, Request};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -104,21 +104,34 @@ async fn a_put_through_the_other_door_recalls_the_directory_that_cached_the_name
     let root = home(&a).await;
     let bucket = s3.meta.bucket(n("home")).await.expect("is there").id;
     assert!(a.meta.lookup(root, n("dir")).await.expect("looks").entry.is_none());
-    let put = PutObject {
-        bucket,
-        key: n("dir/file"),
-        ino: s3.ids.inode().await.expect("an id"),
-        size: 0,
-        extents: vec![],
-        stripes: vec![],
-        info: Default::default(),
-        owner: OWNER,
-        condition: Default::default(),
-        copy_from: None,
-    };
-    s3.meta.submit(Command::PutObject(put)).await.expect("puts");
+    let put = s3.put(bucket, "dir/file").await;
+    s3.meta.submit(put).await.expect("puts");
     assert_eq!(a.recalled(), vec![root]);
     assert!(a.meta.lookup(root, n("dir")).await.expect("looks").entry.is_some());
+}
+
+#[tokio::test]
+async fn what_a_path_leads_to_only_when_the_command_is_applied_is_recalled_too() {
+    let (service, gate) = gated(config(), std::sync::Arc::new(clock()));
+    let (a, s3) = (Client::mount(&service, "a").await, Client::gateway(&service).await);
+    let root = home(&a).await;
+    let bucket = s3.meta.bucket(n("home")).await.expect("is there").id;
+    let top = a.create(root, "top", Kind::Dir).await.expect("creates").ino;
+    a.create(top, "sub", Kind::Dir).await.expect("creates");
+    let put = s3.put(bucket, "top/sub/file").await;
+    gate.close();
+    let rmdir = a.meta.submit(Command::Rmdir { dir: top, name: n("sub") });
+    let put = s3.meta.submit(put);
+    gate.stands(2).await;
+    gate.pass();
+    rmdir.await.expect("removes");
+    // The PUT was thought to change `sub`; now it will make another, in `top`.
+    let looked = a.meta.lookup(top, n("sub")).await.expect("looks");
+    assert!(looked.entry.is_none() && excl(looked.dir_grant));
+    gate.pass();
+    put.await.expect("puts");
+    assert_eq!(a.recalled(), vec![top]);
+    assert!(a.meta.lookup(top, n("sub")).await.expect("looks").entry.is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -170,7 +183,8 @@ async fn commands_that_do_not_wait_reach_the_log_in_the_order_of_the_calls() {
     let mode = |m| a.meta.submit(Command::SetAttr { ino: f, change: AttrChange { mode: Some(m), ..Default::default() } });
     let (first, second) = (mode(0o601), mode(0o602));
     // Neither was waited for yet.
-    let came: Vec<Command> = gate.came.lock().iter().rev().take(2).map(|c| postcard::from_bytes::<Request>(&c[1..]).expect("decodes").command).collect();
+    let came: Vec<Command> =
+        gate.came.lock().iter().rev().take(2).map(|c| postcard::from_bytes::<Request>(&c[1..]).expect("decodes").command).collect();
     assert!(matches!(&came[..], [Command::SetAttr { change: later, .. }, Command::SetAttr { change: earlier, .. }]
         if (earlier.mode, later.mode) == (Some(0o601), Some(0o602))));
     gate.open();

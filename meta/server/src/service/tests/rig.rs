@@ -8,8 +8,8 @@ use holdfast_meta_log::solo::Solo;
 use holdfast_meta_log::{MetaLog, Result as LogResult, SharedLog};
 use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_base::clock::{Clock, ManualClock};
-use holdfast_objstore_proto::meta::{Attr, Command, Extent, Kind, MetaError, MetaResult, Name, Owner, Publish, Reply, Shape};
-use holdfast_objstore_proto::{Code, Codec, InodeId, OsdId, StripeMeta};
+use holdfast_objstore_proto::meta::{Attr, Command, Extent, Kind, MetaError, MetaResult, Name, Owner, Publish, PutObject, Reply, Shape};
+use holdfast_objstore_proto::{BucketId, Code, Codec, InodeId, OsdId, StripeMeta};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -94,6 +94,21 @@ impl Client {
     pub async fn unlink(&self, dir: InodeId, name: &'static str) -> MetaResult<Reply> {
         self.meta.submit(Command::Unlink { dir, name: n(name) }).await
     }
+    /// A PUT of an empty object.
+    pub async fn put(&self, bucket: BucketId, key: &'static str) -> Command {
+        Command::PutObject(PutObject {
+            bucket,
+            key: n(key),
+            ino: self.ids.inode().await.expect("an id"),
+            size: 0,
+            extents: vec![],
+            stripes: vec![],
+            info: Default::default(),
+            owner: OWNER,
+            condition: Default::default(),
+            copy_from: None,
+        })
+    }
     pub fn recalled(&self) -> Vec<InodeId> {
         self.events.recalls.lock().iter().map(|r| r.ino).collect()
     }
@@ -102,7 +117,8 @@ impl Client {
     pub async fn write(&self, ino: InodeId, len: u32) -> Arc<StripeMeta> {
         let id = self.ids.stripe().await.expect("an id");
         let code = Code::new(1, 0);
-        let stripe = Arc::new(StripeMeta { id, codec: Codec::Replica, code, len, digest: 1, osds: [OsdId(0)].into_iter().collect(), missing: 0 });
+        let stripe =
+            Arc::new(StripeMeta { id, codec: Codec::Replica, code, len, digest: 1, osds: [OsdId(0)].into_iter().collect(), missing: 0 });
         let (attr, _) = self.meta.getattr(ino).await.expect("is there");
         let publish = Publish {
             ino,
@@ -126,15 +142,13 @@ pub fn n(name: &'static str) -> Name {
 /// Publishes a size, without data.
 pub async fn publish(meta: &dyn Meta, ino: InodeId, size: u64) -> MetaResult<Reply> {
     let (attr, _) = meta.getattr(ino).await?;
-    let publish =
-        Publish { ino, number: attr.number + 1, extents: vec![], stripes: vec![], size, mtime: 1, ctime: 1, clear_suid: false };
+    let publish = Publish { ino, number: attr.number + 1, extents: vec![], stripes: vec![], size, mtime: 1, ctime: 1, clear_suid: false };
     meta.submit(Command::Publish(publish)).await
 }
 
 /// Makes the bucket `home` and returns its root.
 pub async fn home(client: &Client) -> InodeId {
-    let command =
-        Command::CreateBucket { name: n("home"), shape: Shape::Tree, code: Code::new(1, 0), owner: OWNER, mode: 0o755 };
+    let command = Command::CreateBucket { name: n("home"), shape: Shape::Tree, code: Code::new(1, 0), owner: OWNER, mode: 0o755 };
     match client.meta.submit(command).await.expect("creates") {
         Reply::Bucket(b) => b.root,
         other => panic!("{other:?}"),
@@ -144,7 +158,9 @@ pub async fn home(client: &Client) -> InodeId {
 /// The in-memory log, with a gate before it.
 pub struct Gate {
     inner: SharedLog,
-    open: watch::Sender<bool>,
+    /// Commands that may pass, counted from the first.
+    open: watch::Sender<u64>,
+    tickets: AtomicUsize,
     pub waiting: watch::Sender<usize>,
     /// Commands in the order in which they came to the gate.
     pub came: Mutex<Vec<Bytes>>,
@@ -153,10 +169,14 @@ pub struct Gate {
 
 impl Gate {
     pub fn close(&self) {
-        self.open.send_replace(false);
+        self.open.send_replace(self.tickets.load(Ordering::SeqCst) as u64);
     }
     pub fn open(&self) {
-        self.open.send_replace(true);
+        self.open.send_replace(u64::MAX);
+    }
+    /// Lets one more pass.
+    pub fn pass(&self) {
+        self.open.send_modify(|o| *o += 1);
     }
     /// Waits until `count` commands stand before the gate.
     pub async fn stands(&self, count: usize) {
@@ -168,9 +188,10 @@ impl Gate {
 impl MetaLog for Gate {
     fn propose(&self, command: Bytes) -> BoxFuture<'_, LogResult<Bytes>> {
         Box::pin(async move {
+            let ticket = self.tickets.fetch_add(1, Ordering::SeqCst) as u64;
             self.came.lock().push(command.clone());
             self.waiting.send_modify(|w| *w += 1);
-            let _ = self.open.subscribe().wait_for(|o| *o).await;
+            let _ = self.open.subscribe().wait_for(|o| ticket < *o).await;
             self.waiting.send_modify(|w| *w -= 1);
             self.may_read()?;
             self.inner.propose(command).await
@@ -195,7 +216,14 @@ pub fn gated(config: Config, clock: Arc<dyn Clock>) -> (Arc<Service>, Arc<Gate>)
     let metrics = Metrics::default();
     let state = crate::state::State::in_memory(metrics.clone()).expect("a fresh state");
     let inner = Solo::open(clock.clone(), state.clone()).expect("a log");
-    let gate = Arc::new(Gate { inner, open: watch::Sender::new(true), waiting: watch::Sender::new(0), came: Mutex::default(), broken: AtomicBool::new(false) });
+    let gate = Arc::new(Gate {
+        inner,
+        open: watch::Sender::new(u64::MAX),
+        tickets: AtomicUsize::new(0),
+        waiting: watch::Sender::new(0),
+        came: Mutex::default(),
+        broken: AtomicBool::new(false),
+    });
     let service = Service::assemble(state, gate.clone(), clock, config, metrics);
     service.core.start_orphans();
     (service, gate)

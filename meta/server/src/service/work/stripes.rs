@@ -6,13 +6,17 @@
 
 use super::super::core::Core;
 use super::Backoff;
+use holdfast_meta_core::read;
 use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_proto::StripeMeta;
-use holdfast_objstore_proto::meta::{Command, MetaError};
+use holdfast_objstore_proto::meta::{Command, MetaError, MetaResult};
 use std::sync::Arc;
 
 /// Stripes that share one grace.
 const ROUND_MAX: usize = 65_536;
+
+/// Stripes read from the state at a time.
+const PAGE: usize = 512;
 
 /// Deletes stripes from the object cluster.
 pub trait StripeReaper: Send + Sync + 'static {
@@ -33,7 +37,7 @@ pub(super) async fn run(core: Arc<Core>, reaper: Arc<dyn StripeReaper>) {
     let mut backoff = Backoff::new();
     while core.work.unless_stopped(core.work.stripes.notified()).await {
         loop {
-            let round = match core.view(|kv| holdfast_meta_core::read::retired(kv, None, ROUND_MAX)) {
+            let round = match round(&core).await {
                 Ok(round) => round,
                 Err(MetaError::Failed(_)) => return,
                 // Another member leads: it deletes them.
@@ -59,6 +63,22 @@ pub(super) async fn run(core: Arc<Core>, reaper: Arc<dyn StripeReaper>) {
             }
         }
     }
+}
+
+/// What is retired now, up to a bound, looked up a page at a time so that nobody waits long for the state.
+async fn round(core: &Arc<Core>) -> MetaResult<Vec<Arc<StripeMeta>>> {
+    let mut round: Vec<Arc<StripeMeta>> = Vec::new();
+    while round.len() < ROUND_MAX {
+        let after = round.last().map(|s| s.id);
+        let page = core.view(|kv| read::retired(kv, after, PAGE))?;
+        let more = page.len() == PAGE;
+        round.extend(page);
+        if !more {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    Ok(round)
 }
 
 /// Deletes and forgets one batch; whether it is done.
