@@ -103,19 +103,20 @@ pub(crate) fn complete(tx: &mut Tx, ctx: Ctx, bucket: BucketId, id: UploadId, jo
     if join.parts.is_empty() {
         return invalid("an upload is completed with at least one part");
     }
+    if let Some(w) = join.parts.windows(2).find(|w| w[0].0 >= w[1].0) {
+        return Err(MetaError::InvalidPart(w[1].0).into());
+    }
     object::check_info(join.info)?;
     let spot = object::locate(tx, &record, &upload.key)?;
 
     let (mut net, mut extents, mut sizes, mut size) = (Net::default(), Vec::new(), Vec::new(), 0u64);
-    let mut before = 0;
     for (i, (number, etag)) in join.parts.iter().enumerate() {
         let key = keys::part(id, *number);
-        let part = load::<Part>(tx, &key)?.filter(|p| *number > before && p.etag == *etag);
+        let part = load::<Part>(tx, &key)?.filter(|p| p.etag == *etag);
         let part = part.ok_or(MetaError::InvalidPart(*number))?;
         if part.size < join.part_bytes_min && i + 1 < join.parts.len() {
             return Err(MetaError::PartTooSmall(*number).into());
         }
-        before = *number;
         // The part's share goes, the object's comes: the same bytes.
         part.extents.iter().for_each(|e| net.sub(e.stripe, e.len));
         extents.extend(part.extents.iter().map(|e| Extent { offset: size + e.offset, ..*e }));
