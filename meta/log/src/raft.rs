@@ -34,8 +34,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use store::Store;
+use tokio::sync::Semaphore;
 use types::{Command, Types};
 use wal::Wal;
+
+/// Proposals answered neither way yet, at most; more wait.
+const PROPOSALS_MAX: u32 = 4096;
 
 /// Bytes of the largest command.
 pub const COMMAND_BYTES_MAX: usize = store::RECORD_BYTES_MAX;
@@ -77,6 +81,7 @@ struct RaftLog {
     wal: Arc<Wal>,
     shared: Arc<Shared>,
     health: Arc<Health>,
+    in_flight: Semaphore,
     wal_bytes_max: u64,
 }
 
@@ -106,20 +111,12 @@ pub async fn open(disk: Arc<dyn Disk>, dirs: Vec<PathBuf>, config: Config, clock
     state.now_ns = state.now_ns.max(tail.as_ref().map_or(0, |t| t.now_ns));
 
     let health = Arc::new(Health::default());
-    let wal = Arc::new(Wal {
-        log,
-        state: parking_lot::Mutex::new(state),
-        metrics: config.metrics.clone(),
-        health: health.clone(),
-        grown: Default::default(),
-        checkpoint_bytes: config.checkpoint_bytes,
-        retiring: Default::default(),
-    });
+    let wal = Wal::new(log, state, config.metrics.clone(), health.clone(), config.checkpoint_bytes);
     let machine = Machine::restore(wal.clone(), sm, index, tail.as_ref()).map_err(Error::Failed)?;
     let shared = machine.shared();
     let store = Store { wal: wal.clone(), clock };
     let raft = Raft::new(config.node, Arc::new(raft_config()?), network::NoNetwork, store, machine).await.map_err(failed)?;
-    let this = Arc::new(RaftLog { raft, wal, shared, health, wal_bytes_max: config.wal_bytes_max });
+    let this = Arc::new(RaftLog { raft, wal, shared, health, in_flight: Semaphore::new(PROPOSALS_MAX as usize), wal_bytes_max: config.wal_bytes_max });
     this.clone().lead(&config).await?;
     tokio::spawn(watch_role(this.raft.clone(), this.health.clone(), config.node));
     tokio::spawn(checkpoint_when_grown(this.raft.clone(), this.wal.clone(), this.shared.clone()));
@@ -155,7 +152,7 @@ fn raft_config() -> Result<openraft::Config> {
         snapshot_policy: SnapshotPolicy::Never,
         max_in_snapshot_log_to_keep: 0,
         purge_batch_size: 1,
-        api_channel_size: Some(4096),
+        api_channel_size: Some(u64::from(PROPOSALS_MAX)),
         // A restart begins a term of its own: what the log holds is committed by that term's first entry.
         enable_leader_restore: Some(false),
         ..openraft::Config::default()
@@ -221,13 +218,14 @@ impl RaftLog {
         if command.len() > COMMAND_BYTES_MAX {
             return Err(Error::Failed(format!("a command of {} bytes; the largest is {COMMAND_BYTES_MAX}", command.len())));
         }
+        let _in_flight = self.in_flight.acquire().await.expect("never closed");
         self.room().await?;
         self.wal.metrics.proposals.inc();
         match self.raft.client_write(Command { now_ns: 0, bytes: command }).await {
             Ok(done) => Ok(done.data),
             Err(RaftError::APIError(ClientWriteError::ForwardToLeader(to))) => Err(Error::NotLeader { leader: to.leader_node.map(|n| n.addr) }),
             Err(e) => {
-                // The first failure knows better why than whoever met its consequences.
+                // The first failure knows better than whoever met its consequences.
                 self.health.fail(e);
                 Err(self.health.failed())
             }
@@ -250,19 +248,21 @@ impl MetaLog for RaftLog {
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            let well = self.health.failure().is_none();
+            // New proposals are refused. Those on their way are ahead of this blank entry, so they have their answers when it has
+            // its own; waiting for their callers instead would wait for futures that nobody may be polling.
+            self.health.stop();
+            if let Err(e) = self.raft.write_blank().await {
+                tracing::warn!(error = %e, "proposals on their way were not waited for");
+            }
             if let Err(e) = self.raft.shutdown().await {
                 tracing::warn!(error = %e, "raft did not stop cleanly");
             }
-            if well {
-                let committed = self.wal.state.lock().committed;
-                if let Some(id) = committed {
-                    let body = record::encode(&record::Committed { id: id.into() });
-                    // Only spares the next start a second look; a failure here is reported by the log itself.
-                    let _ = self.wal.write(record::kind::COMMITTED, body).await;
-                }
+            let committed = self.wal.state.lock().committed;
+            if let Some(id) = committed {
+                let body = record::encode(&record::Committed { id: id.into() });
+                // Only spares the next start a second look; a failure here is reported by the log itself.
+                let _ = self.wal.write(record::kind::COMMITTED, body).await;
             }
-            self.health.stop();
             self.wal.grown.notify_one();
             let _all_retired = self.wal.retiring.lock().await;
             if let Err(e) = self.wal.log.close().await {

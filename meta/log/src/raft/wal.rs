@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use tokio::sync::{Notify, oneshot};
 
@@ -72,11 +72,20 @@ pub struct Wal {
     pub state: Mutex<State>,
     pub metrics: Metrics,
     pub health: Arc<Health>,
+    /// Why nothing more is written. Not the same as the health's reason: a log that is being shut down still writes.
+    broken: OnceLock<String>,
     /// Told when `State::bytes` passes the threshold.
     pub grown: Notify,
     pub checkpoint_bytes: u64,
     /// Serialises giving segments back.
     pub retiring: tokio::sync::Mutex<()>,
+}
+
+impl Wal {
+    pub fn new(log: Log, state: State, metrics: Metrics, health: Arc<Health>, checkpoint_bytes: u64) -> Arc<Self> {
+        let (state, grown, retiring) = (Mutex::new(state), Notify::new(), tokio::sync::Mutex::new(()));
+        Arc::new(Self { log, state, metrics, health, broken: OnceLock::new(), grown, checkpoint_bytes, retiring })
+    }
 }
 
 /// What a record is about, for the books.
@@ -90,7 +99,7 @@ pub struct About {
 impl Wal {
     /// Starts writing a record. Returns when its place in the order is taken; `done` hears the rest.
     pub async fn start(self: &Arc<Self>, kind: u8, body: Vec<u8>, about: About, done: Done) -> io::Result<()> {
-        if let Some(why) = self.health.failure() {
+        if let Some(why) = self.broken.get() {
             let e = || io::Error::other(why.to_string());
             done.call(Err(e()));
             return Err(e());
@@ -115,7 +124,7 @@ impl Wal {
         if !over {
             tokio::spawn(work);
         }
-        match self.health.failure() {
+        match self.broken.get() {
             Some(why) => Err(io::Error::other(why.to_string())),
             None => Ok(()),
         }
@@ -125,7 +134,7 @@ impl Wal {
     pub async fn write(self: &Arc<Self>, kind: u8, body: Vec<u8>) -> io::Result<()> {
         let (tx, rx) = oneshot::channel();
         self.start(kind, body, About::default(), Done::Wake(tx)).await?;
-        rx.await.unwrap_or_else(|_| Err(io::Error::other(self.health.failure().unwrap_or("the write-ahead log ended").to_string())))
+        rx.await.unwrap_or_else(|_| Err(io::Error::other(self.broken.get().cloned().unwrap_or_else(|| "the write-ahead log ended".into()))))
     }
 
     fn written(&self, number: u64, appended: &Appended, about: About) {
@@ -166,8 +175,8 @@ impl Wal {
 
     /// Ends the log: everyone waiting hears why.
     pub fn fail(&self, why: impl std::fmt::Display) {
-        self.health.fail(why);
-        let why = self.health.failure().expect("just set").to_string();
+        let why = self.broken.get_or_init(|| why.to_string()).clone();
+        self.health.fail(&why);
         let over = {
             let mut s = self.state.lock();
             let over = std::mem::take(&mut s.pending);

@@ -49,7 +49,17 @@ async fn suite(log: Arc<dyn MetaLog>, sm: Arc<Machine>, clock: TestClock) {
     for big in [Bytes::new(), Bytes::from(vec![7u8; 20_000])] {
         assert_eq!(log.propose(big.clone()).await.expect("proposes"), reply(log.applied(), &big));
     }
+    // Shutting down answers what is on its way, and refuses the rest.
+    let before = sm.commands().len();
+    let mut going = Box::pin(log.propose(command(400)));
+    let polled = futures::poll!(going.as_mut());
     log.shutdown().await;
+    let answered = match polled {
+        std::task::Poll::Ready(r) => r,
+        std::task::Poll::Pending => going.await,
+    };
+    answered.expect("it was on its way");
+    assert_eq!(sm.commands().len(), before + 1);
     assert!(matches!(log.propose(command(1)).await, Err(Error::Failed(_))));
     assert!(matches!(log.may_read(), Err(Error::Failed(_))));
 }
