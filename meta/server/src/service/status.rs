@@ -26,6 +26,8 @@ pub struct Status {
     pub sessions: Vec<SessionStatus>,
     /// Totals of the state: inodes, stripes, bytes.
     pub stats: holdfast_meta_core::read::Stats,
+    /// Stripes that wait for a shard that was missing when they were published, counted up to [`MISSING_SHOWN_MAX`].
+    pub missing: usize,
     /// Grants held by all sessions.
     pub grants: usize,
     /// Orphans waiting to be looked at (those that are open wait for their last close and are not counted).
@@ -38,6 +40,9 @@ pub struct Status {
     pub evictions: u64,
     pub checkpoints: u64,
 }
+
+/// Counting goes no further: `status` must not cost more as more is missing.
+pub const MISSING_SHOWN_MAX: usize = 1000;
 
 impl Service {
     pub fn status(&self) -> Status {
@@ -58,6 +63,7 @@ impl Service {
         let grants = rows.held();
         drop(rows);
         let stats = core.state.view(|kv| holdfast_meta_core::read::stats(kv)).ok().and_then(Result::ok);
+        let missing = core.state.view(|kv| holdfast_meta_core::read::missing(kv, None, MISSING_SHOWN_MAX)).ok().and_then(Result::ok);
         Status {
             failed: core.state.check().err().map(|e| e.0).or_else(|| match core.log.may_read() {
                 Err(LogError::Failed(why)) => Some(why),
@@ -67,6 +73,7 @@ impl Service {
             sessions,
             grants,
             stats: stats.unwrap_or_default(),
+            missing: missing.map_or(0, |m| m.len()),
             orphans_queued: core.work.orphans.queued(),
             overlay_bytes: core.state.overlay_bytes(),
             commands: core.metrics.commands.get(),
