@@ -2,6 +2,7 @@
 
 mod coherence;
 mod life;
+mod machine;
 mod restart;
 mod rig;
 mod work;

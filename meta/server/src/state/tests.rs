@@ -135,7 +135,8 @@ async fn layers_read_like_one_map_across_checkpoints_restarts_and_power_cuts() {
             compare(&state, &model, &mut rng, seed);
         }
         let end = [FAMILY + 1];
-        state.view(|l| Ok(assert_eq!(rows(l, &[FAMILY], &end, usize::MAX), rows(&model, &[FAMILY], &end, usize::MAX)))).expect("reads");
+        let all = state.view(|l| Ok(rows(l, &[FAMILY], &end, usize::MAX))).expect("reads");
+        assert_eq!(all, rows(&model, &[FAMILY], &end, usize::MAX), "seed {seed}");
         state.close().await.expect("closes");
     }
 }
