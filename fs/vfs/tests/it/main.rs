@@ -1,0 +1,10 @@
+//! One binary of integration tests: a mount over `Local` metadata and the `Fake` object cluster.
+
+mod coherence;
+mod counts;
+mod errors;
+mod evict;
+mod files;
+mod model;
+mod names;
+mod rig;
