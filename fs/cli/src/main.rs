@@ -43,7 +43,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
 }
 
 /// Runs a client command on a runtime of its own.
-fn alone(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+fn alone<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(command)
 }
 

@@ -17,7 +17,7 @@ pub const SOURCE_PREFIX: &str = "holdfast:";
 impl Client {
     /// By any data folder of the cluster.
     pub async fn by_data(dir: &Path) -> anyhow::Result<Client> {
-        let file = layout::read(&*RealDisk::new(), dir)?
+        let file = layout::read(&RealDisk::new(), dir)?
             .with_context(|| format!("{} is not a Holdfast data folder (it has no {})", dir.display(), layout::FILE))?;
         // The folder itself may be the first one, wherever it was moved to.
         let home = if file.index == 0 { std::path::absolute(dir)? } else { file.dirs[0].clone() };

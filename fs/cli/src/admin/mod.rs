@@ -4,9 +4,8 @@
 
 #[allow(clippy::all, clippy::undocumented_unsafe_blocks, missing_docs)]
 #[rustfmt::skip]
-mod generated;
+#[path = "generated.rs"]
+pub mod proto;
 pub mod client;
 pub mod server;
 pub mod socket;
-
-pub use generated as proto;

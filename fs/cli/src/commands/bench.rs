@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub fn ceiling(data: PathBuf, at: PathBuf, out: PathBuf, quick: bool) -> anyhow::Result<()> {
     let status = crate::alone(async {
         Client::by_mount(&at).await?; // a clear error when it is no mount of ours
-        Client::by_data(&data).await?.status().await.map(|s| status_kept(&s)).map(Ok)?
+        Client::by_data(&data).await?.status().await
     })?;
     harness::ceiling(harness::CeilingOptions {
         data,
@@ -23,11 +23,11 @@ pub fn ceiling(data: PathBuf, at: PathBuf, out: PathBuf, quick: bool) -> anyhow:
         fio_jobs_dir: None,
         raw_dir: None,
         pass_mount: Some(Box::new(mount_pass)),
-        product: status,
+        product: product(&status),
     })
 }
 
-fn status_kept(s: &serde_json::Value) -> harness::Product {
+fn product(s: &serde_json::Value) -> harness::Product {
     let text = |v: &serde_json::Value| v.as_str().unwrap_or_default().to_string();
     harness::Product {
         version: text(&s["version"]),

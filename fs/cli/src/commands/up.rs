@@ -119,11 +119,25 @@ async fn serve(p: Prepared, disk: Arc<RealDisk>, keys: credentials::Credentials,
     }
     say("ready");
     notify::send("READY=1");
-    let why = tokio::select! {
+    let mut over = tokio::select! {
         _ = interrupt.recv() => None,
         _ = terminate.recv() => None,
-        why = data.ended() => why,
+        end = data.ended() => Some(end),
     };
+    if matches!(over, Some(data::End::Unmounted)) {
+        over = None;
+        if gateway.is_some() {
+            tracing::warn!("the mount was taken away from outside; S3 is served until a signal");
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        }
+    }
+    let why = over.map(|end| match end {
+        data::End::Failed(why) => why,
+        data::End::Unmounted => unreachable!("handled above"),
+    });
     notify::send("STOPPING=1");
     match &why {
         None => tracing::info!("stopping: draining what is in flight"),

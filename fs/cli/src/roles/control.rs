@@ -20,7 +20,7 @@ impl Cluster {
     }
 
     /// Redundancy only: whether what is stored can still lose devices as its code promises.
-    fn health(&self, missing_stripes: u64) -> (&'static str, Vec<String>) {
+    fn health(&self, missing_stripes: usize) -> (&'static str, Vec<String>) {
         let mut reasons = self.running.losses();
         let lost = reasons.len();
         if missing_stripes > 0 {
@@ -39,7 +39,7 @@ impl Control for Cluster {
     fn status(&self) -> Value {
         let r = &self.running;
         let meta = r.service.status();
-        let (health, mut reasons) = self.health(meta.stats.missing);
+        let (health, mut reasons) = self.health(meta.missing);
         if let Some(why) = &meta.failed {
             reasons.push(format!("metadata: {why}"));
         }
@@ -82,7 +82,7 @@ impl Control for Cluster {
             "osds": osds,
             "space": { "total": total, "used": used, "live": live, "usable_total": usable.total, "usable_free": usable.free },
             "sessions": sessions,
-            "metadata": { "applied": meta.applied, "inodes": meta.stats.inodes, "stripes": meta.stats.stripes, "orphans_queued": meta.orphans_queued,
+            "metadata": { "applied": meta.applied, "inodes": meta.stats.inodes, "stripes": meta.stats.stripes, "missing": meta.missing, "orphans_queued": meta.orphans_queued,
                           "checkpoints": meta.checkpoints, "recalls": meta.recalls, "evictions": meta.evictions },
             "codec_kernel": holdfast_objstore_ec::kernel_name(),
         })

@@ -87,21 +87,25 @@ impl Running {
     }
 }
 
+/// How the data thread's service came to an end by itself.
+pub enum End {
+    /// Somebody unmounted it.
+    Unmounted,
+    Failed(String),
+}
+
 /// The data thread, from outside.
 pub struct Data {
     pub running: Arc<Running>,
     stop: watch::Sender<bool>,
-    ended: oneshot::Receiver<String>,
+    ended: oneshot::Receiver<End>,
     thread: JoinHandle<std::io::Result<anyhow::Result<()>>>,
 }
 
 impl Data {
-    /// Completes when the data thread cannot go on, with the reason.
-    pub async fn ended(&mut self) -> Option<String> {
-        match (&mut self.ended).await {
-            Ok(why) => Some(why),
-            Err(_) => Some("the data thread ended".into()),
-        }
+    /// Completes when the mount is over, or the data thread. Once.
+    pub async fn ended(&mut self) -> End {
+        (&mut self.ended).await.unwrap_or_else(|_| End::Failed("the data thread ended".into()))
     }
 
     /// Drains, unmounts, closes.
@@ -123,7 +127,7 @@ pub async fn start(plan: Plan) -> anyhow::Result<Data> {
     }
 }
 
-async fn run(plan: Plan, tell: oneshot::Sender<anyhow::Result<Arc<Running>>>, end: oneshot::Sender<String>, stopped: watch::Receiver<bool>) -> anyhow::Result<()> {
+async fn run(plan: Plan, tell: oneshot::Sender<anyhow::Result<Arc<Running>>>, end: oneshot::Sender<End>, stopped: watch::Receiver<bool>) -> anyhow::Result<()> {
     let (running, osds, mounted) = match open(plan).await {
         Ok(opened) => opened,
         Err(e) => {
@@ -226,29 +230,27 @@ async fn ensure_home(service: &dyn MetaService, layout: &Layout) -> anyhow::Resu
 }
 
 /// Serves the mount until told to stop, then takes it away while it is still served.
-async fn serve(running: &Running, mounted: Option<Mounted>, end: oneshot::Sender<String>, mut stopped: watch::Receiver<bool>) -> anyhow::Result<()> {
+async fn serve(running: &Running, mounted: Option<Mounted>, end: oneshot::Sender<End>, mut stopped: watch::Receiver<bool>) -> anyhow::Result<()> {
     let Some(mounted) = mounted else {
         // A closed channel means that the process is on its way out too.
         let _ = stopped.wait_for(|s| *s).await;
+        drop(end);
         return Ok(());
     };
     let unmounter = mounted.unmounter();
     let mut serving = tokio::spawn(mounted.run());
-    tokio::select! {
-        _ = stopped.wait_for(|s| *s) => {}
-        over = &mut serving => {
-            match over {
-                Ok(Ok(())) => {
-                    tracing::warn!("the mount was taken away from outside");
-                    // Without another door there is nothing left to serve; the control thread decides.
-                    drop(end.send("the mount was taken away from outside".into()));
-                }
-                Ok(Err(e)) => drop(end.send(format!("the mount failed: {e}"))),
-                Err(e) => drop(end.send(format!("the mount's loop panicked: {e}"))),
-            }
-            let _ = stopped.wait_for(|s| *s).await;
-            return Ok(());
-        }
+    let over = tokio::select! {
+        _ = stopped.wait_for(|s| *s) => None,
+        over = &mut serving => Some(over),
+    };
+    if let Some(over) = over {
+        drop(end.send(match over {
+            Ok(Ok(())) => End::Unmounted,
+            Ok(Err(e)) => End::Failed(format!("the mount failed: {e}")),
+            Err(e) => End::Failed(format!("the mount's loop panicked: {e}")),
+        }));
+        let _ = stopped.wait_for(|s| *s).await;
+        return Ok(());
     }
     if let Some(vfs) = &running.vfs {
         // What can be written is written before users lose the mount; a failure is reported again by the shutdown.
