@@ -22,6 +22,9 @@ mod replay;
 mod snapshot;
 pub mod superblock;
 
+#[cfg(test)]
+mod tests;
+
 pub use config::{Config, FormatOptions};
 pub use dump::dump;
 pub use inspect::{Inspect, inspect};

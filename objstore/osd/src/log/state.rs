@@ -279,10 +279,7 @@ impl Log {
         let bytes = self.0.config.segment_bytes;
         let used = st.segments.len() as u64;
         let normal = self.0.config.segments_max as u64 - self.0.config.segments_reserve as u64;
-        let rest = match &st.active {
-            Some(a) if used <= normal => (self.0.config.segment_blocks() - 1 - a.next_block.min(self.0.config.segment_blocks() - 1)) as u64 * BLOCK as u64,
-            _ => 0,
-        };
+        let rest = st.room(&self.0.config, false) as u64 * BLOCK as u64;
         // A starved log cannot go past the segments it has.
         let more = if st.supply.starved {
             (st.free.len() + st.raw.len()) as u64 + st.spare.is_some() as u64

@@ -238,15 +238,8 @@ impl State {
             return self.refuse();
         }
         let may_roll = urgent || self.segments.len() < normal;
-        let more = self.spare.is_some() || self.preparing || self.can_prepare(config);
-        if let Some(active) = &self.active {
-            let room = config.segment_blocks() - 1 - active.next_block;
-            // Where no further segment is to be had, the last blocks are for records that make room.
-            let last = !(may_roll && more) || self.supply.starved && self.spare.is_none();
-            let kept = if urgent || !last { 0 } else { URGENT_BLOCKS.min(config.segment_blocks() / 8) };
-            if blocks + kept <= room {
-                return Ok(Taken::Place(self.place(shared, blocks), None));
-            }
+        if blocks <= self.room(config, urgent) {
+            return Ok(Taken::Place(self.place(shared, blocks), None));
         }
         if may_roll && self.spare.is_some() {
             let seal = self.roll(shared);
@@ -256,6 +249,23 @@ impl State {
             return Ok(Taken::Wait);
         }
         self.refuse()
+    }
+
+    /// Blocks left in the active segment for such records.
+    pub(super) fn room(&self, config: &super::Config, urgent: bool) -> u32 {
+        let Some(active) = &self.active else { return 0 };
+        let normal = (config.segments_max - config.segments_reserve) as usize;
+        let room = config.segment_blocks() - 1 - active.next_block;
+        if urgent {
+            return room;
+        }
+        if self.segments.len() > normal {
+            return 0;
+        }
+        // Where no further segment is to be had, the last blocks are for records that make room.
+        let next = self.spare.is_some() || !self.supply.starved && (self.preparing || self.can_prepare(config));
+        let more = self.segments.len() < normal && next;
+        room.saturating_sub(if more { 0 } else { URGENT_BLOCKS.min(config.segment_blocks() / 8) })
     }
 
     fn refuse(&mut self) -> Result<Taken> {

@@ -5,7 +5,7 @@ use super::osd::Inner;
 use super::record::{DELETE_STRIPES_MAX, KIND_DELETE, encode_delete};
 use crate::log::Append;
 use holdfast_objstore_proto::StripeId;
-use holdfast_objstore_proto::shard::{Result, ShardKey};
+use holdfast_objstore_proto::shard::{Error, Result, ShardKey};
 use std::sync::Arc;
 
 impl Inner {
@@ -22,22 +22,29 @@ impl Inner {
             });
         }
         for some in stripes.chunks(DELETE_STRIPES_MAX) {
-            // A record that makes room may go where ordinary ones may not.
-            let append = Append::new(KIND_DELETE, encode_delete(some)).urgent();
-            let (this, some) = (self.clone(), some.to_vec());
-            let count = some.len() as u64;
-            let appended = self.log.append_then(append, move |appended| {
-                let mut st = this.state.lock();
-                st.keeping.appended(&appended.location);
-                for stripe in some {
-                    st.index.delete(stripe, appended.location.position);
-                }
-                st.keeping.something_died = true;
-            });
-            appended.await.map_err(|e| self.refused(e))?;
-            self.metrics.deletes.inc_by(count);
+            let mut recorded = self.record_delete(some).await;
+            if matches!(recorded, Err(Error::Full { .. })) && self.make_room().await {
+                recorded = self.record_delete(some).await;
+            }
+            recorded?;
+            self.metrics.deletes.inc_by(some.len() as u64);
         }
         self.housekeep();
         Ok(())
+    }
+
+    async fn record_delete(self: &Arc<Self>, stripes: &[StripeId]) -> Result<()> {
+        // A record that makes room may go where ordinary ones may not.
+        let append = Append::new(KIND_DELETE, encode_delete(stripes)).urgent();
+        let (this, stripes) = (self.clone(), stripes.to_vec());
+        let appended = self.log.append_then(append, move |appended| {
+            let mut st = this.state.lock();
+            st.keeping.appended(&appended.location);
+            for stripe in stripes {
+                st.index.delete(stripe, appended.location.position);
+            }
+            st.keeping.something_died = true;
+        });
+        appended.await.map(|_| ()).map_err(|e| self.refused(e))
     }
 }

@@ -70,6 +70,15 @@ impl Inner {
         });
     }
 
+    /// After a refusal for want of room: gives back what can be, now, and answers whether it is worth another try.
+    pub(super) async fn make_room(self: &Arc<Self>) -> bool {
+        let worth = {
+            let st = self.state.lock();
+            st.keeping.running || st.keeping.something_died || st.keeping.new_segment
+        };
+        worth && self.keep_house().await.is_ok()
+    }
+
     pub(super) async fn keep_house(self: &Arc<Self>) -> log::Result<()> {
         let _one = self.housekeeper.acquire().await.expect("never closed");
         let due = {

@@ -7,6 +7,7 @@ use crate::log::{Append, Appended};
 use holdfast_objstore_base::units::BLOCK;
 use holdfast_objstore_proto::shard::{Error, Result, ShardKey, ShardPut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::sync::Notify;
 
 /// What stands in the way of a put.
@@ -39,10 +40,21 @@ impl Inner {
         if put.data.is_empty() || !put.data.len().is_multiple_of(BLOCK) || put.crcs.len() != blocks || blocks > u16::MAX as usize {
             return Err(self.corrupt(key, format!("{} bytes with {} checksums are no shard", put.data.len(), put.crcs.len())));
         }
+        let mut again = true;
+        loop {
+            match self.put_once(&put).await {
+                Err(Error::Full { .. }) if again && self.make_room().await => again = false,
+                other => return other,
+            }
+        }
+    }
+
+    async fn put_once(self: &Arc<Self>, put: &ShardPut) -> Result<()> {
+        let key = put.head.key;
         let pending = loop {
             match self.look(key)? {
                 Found::Nothing(pending) => break pending,
-                Found::Held(entry) => return self.compare(&put, entry).await,
+                Found::Held(entry) => return self.compare(put, entry).await,
                 Found::OnItsWay(waiters) => {
                     let mut done = std::pin::pin!(waiters.notified());
                     done.as_mut().enable();
@@ -54,21 +66,19 @@ impl Inner {
                 }
             }
         };
-        let bytes = put.data.len() as u64;
-        let append = Append::new(KIND_SHARD, encode_shard(&put.head)).payload(put.data).crcs(put.crcs);
-        let this = self.clone();
-        let fenced = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let append = Append::new(KIND_SHARD, encode_shard(&put.head)).payload(put.data.clone()).crcs(put.crcs.clone());
+        let (this, fenced) = (self.clone(), Arc::new(AtomicBool::new(false)));
         let late = fenced.clone();
         let appended = self.log.append_then(append, move |appended| {
-            late.store(!this.indexed(key, appended), std::sync::atomic::Ordering::Relaxed);
+            late.store(!this.indexed(key, appended), Relaxed);
             drop(pending);
         });
         appended.await.map_err(|e| self.refused(e))?;
-        if fenced.load(std::sync::atomic::Ordering::Relaxed) {
+        if fenced.load(Relaxed) {
             return Err(Error::Fenced { osd: self.id(), key });
         }
         self.metrics.puts.inc();
-        self.metrics.put_bytes.inc_by(bytes);
+        self.metrics.put_bytes.inc_by(put.data.len() as u64);
         self.housekeep();
         Ok(())
     }

@@ -113,7 +113,7 @@ async fn one_seed(seed: u64) {
 fn every_flushed_record_survives_any_crash_by_seed() {
     let (from, to) = match std::env::var("SEED") {
         Ok(s) => (s.parse().unwrap(), s.parse::<u64>().unwrap() + 1),
-        Err(_) => (0, 400),
+        Err(_) => (0, 300),
     };
     for seed in from..to {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
