@@ -23,15 +23,17 @@ mod options;
 pub mod passthrough;
 mod pool;
 pub mod reply;
+mod vfs;
 mod wire;
 
 pub use dev::LoopError;
 pub use dirbuf::{DirBuffer, DirPlusBuffer, Dirent};
 pub use filesystem::{Answer, Context, Filesystem, Forget, InitReply, KernelInfo};
 pub use mount::{Mounted, RunError, Unmounter, mount};
-pub use mountpoint::{FS_TYPE, MountError, Unmounted};
+pub use mountpoint::{FS_TYPE, MountError, Unmounted, check_mountpoint};
 pub use notify::{Notifier, Notify, NotifyError, NotifyResult};
 pub use op::{Handle, NodeId, Op};
 pub use options::{Binding, MAX_WRITE_RANGE, MountOptions, parse_options};
 pub use reply::{Attr, Entry, Opened, Reply};
+pub use vfs::VfsAdapter;
 pub use wire::flags;

@@ -106,7 +106,7 @@ pub fn mount(options: &MountOptions, filesystem: Arc<dyn Filesystem>) -> Result<
     Ok(mounted)
 }
 
-fn open_device(path: &Path, blocking: bool) -> Result<DevFd, MountError> {
+pub(crate) fn open_device(path: &Path, blocking: bool) -> Result<DevFd, MountError> {
     DevFd::open(blocking).map_err(|error| match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => MountError::NoDevice,
         Some(libc::EPERM | libc::EACCES) => MountError::NotPermitted(path.into()),

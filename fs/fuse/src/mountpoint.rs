@@ -148,6 +148,13 @@ pub(crate) fn prepare(path: &Path) -> Result<PathBuf, MountError> {
     Ok(real)
 }
 
+/// Whether a mount on `path` can be tried: what [`crate::mount`] would refuse before it asks the kernel is refused here. A mount of ours
+/// whose daemon died is cleared away.
+pub fn check_mountpoint(path: &Path) -> Result<(), MountError> {
+    let real = prepare(path)?;
+    crate::mount::open_device(&real, false).map(drop)
+}
+
 fn cstring(bytes: &[u8]) -> io::Result<CString> {
     CString::new(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
 }

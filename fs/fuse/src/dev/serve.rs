@@ -12,6 +12,7 @@ use holdfast_objstore_base::exec::InHand;
 use smallvec::SmallVec;
 use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{self, Poll};
 use std::time::Duration;
@@ -20,8 +21,10 @@ use tokio::io::unix::AsyncFd;
 
 /// Requests read before the first of them is handled. More would only make the first one wait.
 const BATCH_MAX: usize = 64;
-/// Batches handled before the runtime gets a turn for its other tasks.
+/// Batches handled one after the other, without waiting, before the runtime gets a turn for its other tasks.
 const ROUNDS_MAX: usize = 4;
+/// The end of the mount is an error on the device, not something to read.
+const WATCH: Interest = Interest::READABLE.add(Interest::ERROR);
 /// How long answers still under way are waited for when the mount is over.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 
@@ -67,7 +70,7 @@ impl Loop {
     pub async fn run(self) -> Result<(), LoopError> {
         let Loop { fd, filesystem, max_write } = self;
         // SAFETY: `Watched` holds the device open for as long as it is watched, and always names the same descriptor.
-        let watched = unsafe { AsyncFd::register_with_interest(Watched(fd.clone()), Interest::READABLE) }
+        let watched = unsafe { AsyncFd::register_with_interest(Watched(fd.clone()), WATCH) }
             .map_err(|e| LoopError::Watch(io::Error::other(e.to_string())))?;
         let mut s = Serving {
             fd: &fd,
@@ -76,7 +79,7 @@ impl Loop {
             pending: Pending::new(),
             batch: Vec::with_capacity(BATCH_MAX),
         };
-        let result = poll_fn(|cx| s.turn(cx, &watched)).await;
+        let result = s.serve(&watched).await;
         let drained = tokio::time::timeout(DRAIN_MAX, poll_fn(|cx| s.drain(cx))).await;
         if drained.is_err() {
             tracing::warn!(requests = s.pending.len(), "the mount is over; requests that never ended are dropped");
@@ -94,26 +97,32 @@ struct Serving<'a> {
 }
 
 impl Serving<'_> {
-    /// Answers what is done, then reads and handles what is there; ready when the mount is over.
-    fn turn(&mut self, cx: &mut task::Context<'_>, watched: &AsyncFd<Watched>) -> Poll<Result<(), LoopError>> {
-        let fd = self.fd;
-        self.pending.ready(cx, |done| answer(fd, done));
-        for _ in 0..ROUNDS_MAX {
-            let mut guard = match watched.poll_read_ready(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(guard)) => guard,
-                Poll::Ready(Err(e)) => return Poll::Ready(Err(LoopError::Watch(e))),
+    /// Answers what is done, reads and handles what is there, until the mount is over.
+    async fn serve(&mut self, watched: &AsyncFd<Watched>) -> Result<(), LoopError> {
+        let mut rounds = 0;
+        loop {
+            let mut guard = {
+                let mut ready = pin!(watched.ready(WATCH));
+                poll_fn(|cx| {
+                    let fd = self.fd;
+                    self.pending.ready(cx, |done| answer(fd, done));
+                    let poll = ready.as_mut().poll(cx);
+                    rounds = if poll.is_pending() { 0 } else { rounds + 1 };
+                    poll
+                })
+                .await
+                .map_err(LoopError::Watch)?
             };
-            match self.fill(&mut guard) {
-                Ok(Mount::Live) => {}
-                Ok(Mount::Over) => return Poll::Ready(Ok(())),
-                Err(e) => return Poll::Ready(Err(LoopError::Read(e))),
+            if self.fill(&mut guard).map_err(LoopError::Read)? == Mount::Over {
+                return Ok(());
             }
+            drop(guard);
             self.handle_batch();
+            if rounds >= ROUNDS_MAX {
+                rounds = 0;
+                tokio::task::yield_now().await;
+            }
         }
-        // Still readable as far as is known: come back after the runtime's other tasks.
-        cx.waker().wake_by_ref();
-        Poll::Pending
     }
 
     /// Reads requests into the batch until there are no more or it is full.

@@ -98,7 +98,9 @@ fn the_kernel_drops_data_attributes_and_names_when_told_and_only_then() {
         }
         let notifier = rig.notifier.clone();
         rig.end();
-        assert_eq!(wait(notifier.inval_inode(NodeId(2), 0, 0)), Err(NotifyError::Gone), "the mount is over");
+        let late = wait(notifier.inval_inode(NodeId(2), 0, 0));
+        // fuser keeps the device open, on which the kernel then finds nothing cached.
+        assert!(late == Err(NotifyError::Gone) || (binding == Binding::Fuser && late.is_ok()), "the mount is over: {late:?}");
     }
 }
 
