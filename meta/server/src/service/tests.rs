@@ -1,6 +1,7 @@
 //! Sessions against each other, over the in-memory log.
 
 mod coherence;
+mod conformance;
 mod life;
 mod machine;
 mod restart;

@@ -68,12 +68,18 @@ pub struct Client {
 
 impl Client {
     pub async fn mount(service: &Service, name: &str) -> Self {
-        Self::connect(service, name, true).await
+        Self::mount_at(service, name).await
     }
     pub async fn gateway(service: &Service) -> Self {
+        Self::gateway_at(service).await
+    }
+    pub async fn mount_at(service: &dyn MetaService, name: &str) -> Self {
+        Self::connect(service, name, true).await
+    }
+    pub async fn gateway_at(service: &dyn MetaService) -> Self {
         Self::connect(service, "gateway", false).await
     }
-    async fn connect(service: &Service, name: &str, caching: bool) -> Self {
+    async fn connect(service: &dyn MetaService, name: &str, caching: bool) -> Self {
         let events = Arc::new(Events::default());
         let meta = service.connect(name, caching, Arc::new(Told(events.clone()))).await.expect("connects");
         assert!(events.meta.set(Arc::downgrade(&meta)).is_ok());
