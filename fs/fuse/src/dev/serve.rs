@@ -56,6 +56,8 @@ impl std::os::fd::AsRawFd for Watched {
 enum Taken {
     Op(Context, Op, InHand),
     Forget(SmallVec<[Forget; 4]>),
+    /// Of the request with this number.
+    Interrupt(u64),
 }
 
 /// Whether the mount goes on.
@@ -161,12 +163,7 @@ impl Serving<'_> {
         match body {
             Body::Op(op, _) => self.batch.push(Taken::Op(context, op, InHand::new())),
             Body::Forget(items) => self.batch.push(Taken::Forget(items)),
-            Body::Interrupt(unique) => {
-                let unread = self.batch.iter().any(|t| matches!(t, Taken::Op(c, ..) if c.unique == unique));
-                if unread || self.pending.contains(unique) {
-                    self.filesystem.interrupted(unique);
-                }
-            }
+            Body::Interrupt(unique) => self.batch.push(Taken::Interrupt(unique)),
             Body::Destroy => {
                 send(self.fd, &Frame::new(context.unique, Reply::Empty), context.unique);
                 return Mount::Over;
@@ -185,6 +182,13 @@ impl Serving<'_> {
                 Taken::Op(context, op, hand) => (context, op, hand),
                 Taken::Forget(items) => {
                     self.filesystem.forget(&items);
+                    continue;
+                }
+                Taken::Interrupt(unique) => {
+                    // Answered meanwhile, most likely: there is nothing to interrupt then.
+                    if self.pending.contains(unique) {
+                        self.filesystem.interrupted(unique);
+                    }
                     continue;
                 }
             };

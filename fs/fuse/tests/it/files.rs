@@ -28,7 +28,8 @@ fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i as u32).wrapping_mul(2_654_435_761).to_le_bytes()[3] ^ seed).collect()
 }
 
-fn exercise(m: PathBuf) {
+/// What any POSIX filesystem does.
+pub fn exercise(m: PathBuf) {
     // Names.
     fs::create_dir(m.join("d")).unwrap();
     assert_eq!(fs::create_dir(m.join("d")).unwrap_err().kind(), ErrorKind::AlreadyExists);

@@ -33,13 +33,30 @@ pub fn can_mount() -> bool {
 
 impl Rig {
     pub fn start(binding: Binding, fs: Arc<dyn Filesystem>) -> Self {
+        Self::start_with(binding, move || std::future::ready((fs, |_: Notifier| ())))
+    }
+
+    /// `make` runs on the thread and in the runtime that serve the mount; what it returns beside the filesystem gets the notifier.
+    pub fn start_with<F, Fut, Told>(binding: Binding, make: F) -> Self
+    where
+        F: FnOnce() -> Fut + Send + 'static,
+        Fut: Future<Output = (Arc<dyn Filesystem>, Told)>,
+        Told: FnOnce(Notifier),
+    {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().join("mnt");
         std::fs::create_dir(&at).unwrap();
         let options = MountOptions { binding, ..MountOptions::at(at) };
-        let mounted = mount(&options, fs).unwrap();
-        let (unmounter, notifier, flags) = (mounted.unmounter(), mounted.notifier(), mounted.flags());
-        let server = std::thread::spawn(move || runtime::block_on(mounted.run()));
+        let (tx, rx) = mpsc::channel();
+        let server = runtime::spawn_thread("test-mount", move || async move {
+            let (fs, told) = make().await;
+            let mounted = mount(&options, fs).unwrap();
+            told(mounted.notifier());
+            tx.send((mounted.unmounter(), mounted.notifier(), mounted.flags())).unwrap();
+            mounted.run().await
+        })
+        .unwrap();
+        let (unmounter, notifier, flags) = rx.recv_timeout(LIMIT).expect("it mounts");
         Rig { dir, unmounter, notifier, flags, server: Some(server) }
     }
 
