@@ -105,6 +105,11 @@ pub struct Limits {
     pub hold_down_ns: u64,
 }
 
+impl Limits {
+    /// Memory one hold takes, about: its row, and its share of a table at its fullest.
+    pub const GRANT_BYTES: usize = 2 * size_of::<(InodeId, Row)>();
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self { grants_max: 1 << 18, hold_down_recalls: 3, hold_down_window_ns: 1_000_000_000, hold_down_ns: 1_000_000_000 }
