@@ -204,36 +204,30 @@ impl Cluster {
                 }
             }
         }
-        let late: SmallVec<[usize; 4]> = run.late().collect();
-        if late.is_empty() {
-            return run.whole();
-        }
-        // Those that failed, and those that are slow and may still win.
-        let want: SmallVec<[Piece; 4]> = late.iter().map(|at| pieces[*at]).collect();
-        let have = run.have();
-        let avoid = want.iter().filter(|p| stripe.missing >> p.shard & 1 == 0).map(|p| 1 << p.shard).sum();
-        let mut found = Faults::new();
-        let decoded = {
-            let decode = self.decode(stripe, &want, &have, avoid, &mut found);
-            tokio::pin!(decode);
-            loop {
-                tokio::select! {
-                    biased;
-                    decoded = &mut decode => break decoded,
-                    Some((at, answer)) = asked.next() => run.take(at, answer),
+        // What failed is decoded, and so is what is slow and may still win; again with each slow one that arrives, if it could not
+        // be done without.
+        while run.late().next().is_some() {
+            let (want, have, mut found) = (run.want(), run.have(), Faults::new());
+            let avoid = run.late_shards() & !stripe.missing | run.bad();
+            let decoded = {
+                let decode = self.decode(stripe, &want, &have, avoid, &mut found);
+                tokio::pin!(decode);
+                loop {
+                    tokio::select! {
+                        biased;
+                        decoded = &mut decode => break decoded,
+                        Some((at, answer)) = asked.next() => run.take(at, answer),
+                    }
+                    if run.late().next().is_none() {
+                        break None;
+                    }
                 }
-                if run.late().next().is_none() {
-                    break None;
-                }
-            }
-        };
-        found.iter().for_each(|(shard, fault)| note(run.faults, *shard, *fault));
-        match decoded {
-            Some(decoded) => late.iter().zip(decoded).for_each(|(at, bytes)| run.got[*at] = Some(bytes)),
-            None => {
-                while let Some((at, answer)) = asked.next().await {
-                    run.take(at, answer);
-                }
+            };
+            run.decoded(&want, decoded, &found);
+            // One that arrived meanwhile was no source of the decoding yet.
+            if run.late().count() == want.len() {
+                let (at, answer) = asked.next().await?;
+                run.take(at, answer);
             }
         }
         run.whole()
@@ -259,9 +253,33 @@ impl Run<'_> {
         self.got.iter().enumerate().filter(|(_, b)| b.is_none()).map(|(at, _)| at)
     }
 
+    /// The shards of late pieces, as bits.
+    fn late_shards(&self) -> u32 {
+        self.late().fold(0, |bits, at| bits | 1 << self.pieces[at].shard)
+    }
+
+    /// The shards that cannot be used, as bits.
+    fn bad(&self) -> u32 {
+        self.faults.iter().fold(0, |bits, (shard, _)| bits | 1 << shard)
+    }
+
+    fn want(&self) -> SmallVec<[Piece; 4]> {
+        self.late().map(|at| self.pieces[at]).collect()
+    }
+
     fn have(&self) -> SmallVec<[Have; 4]> {
         let pairs = self.pieces.iter().zip(&self.got);
         pairs.filter_map(|(piece, bytes)| Some(Have { piece: *piece, bytes: bytes.clone()? })).collect()
+    }
+
+    /// Takes the pieces `want` from decoding, if it could be done, and what it found.
+    fn decoded(&mut self, want: &[Piece], decoded: Option<Vec<Bytes>>, found: &Faults) {
+        found.iter().for_each(|(shard, fault)| note(self.faults, *shard, *fault));
+        for (piece, bytes) in want.iter().zip(decoded.into_iter().flatten()) {
+            // A range has one piece of each shard at most.
+            let at = self.pieces.iter().position(|p| p.shard == piece.shard).expect("it is one of them");
+            self.got[at] = Some(bytes);
+        }
     }
 
     fn whole(self) -> Option<Vec<Bytes>> {

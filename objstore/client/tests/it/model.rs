@@ -69,8 +69,9 @@ async fn history(seed: u64, osds: u16, domains: Domains, steps: u64) {
                         let want = content(meta.id, meta.len).slice(start as usize..end as usize);
                         assert!(got.concat() == want[..], "{}", at("wrong bytes"));
                     }
-                    Err(Error::Lost { .. } | Error::Gone { .. }) => {
-                        assert!(readable(&rig, &meta) < meta.code.k as usize, "{}", at("lost within the code's strength"));
+                    Err(e @ (Error::Lost { .. } | Error::Gone { .. })) => {
+                        let left = readable(&rig, &meta);
+                        assert!(left < meta.code.k as usize, "{}", at(&format!("{e}, but {left} shards are left of {meta:?}")));
                     }
                     Err(e) => panic!("{}", at(&e.to_string())),
                 }

@@ -3,7 +3,8 @@
 use crate::rig::{Domains, Rig};
 use holdfast_objstore_client::Objects;
 use holdfast_objstore_client::conformance::{expect, stripe};
-use holdfast_objstore_proto::Code;
+use holdfast_objstore_proto::{Code, StripeMeta};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -104,4 +105,39 @@ async fn a_dropped_read_leaves_nothing_behind() {
     expect(&*rig.cluster, &meta, 0..400_000).await;
     rig.cluster.drop_caches();
     assert_eq!(rig.budget.bytes_used(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_shard_waits_for_a_slow_one_it_cannot_do_without() {
+    let rig = Rig::new(3, Domains::Each);
+    let meta = rig.cluster.write(stripe(1, Code::new(2, 1), 400_000)).await.unwrap();
+    rig.home(&meta, 0).state.lock().get_takes = Duration::from_secs(3);
+    rig.lose(&meta, 1);
+    expect(&*rig.cluster, &meta, 0..400_000).await;
+    expect(&*rig.cluster, &meta, meta.shard_bytes()..400_000).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_hangs_for_ever_holds_up_nothing_that_can_do_without_it() {
+    let rig = Rig::new(6, Domains::Each);
+    let meta = rig.cluster.write(stripe(1, CODE, 400_000)).await.unwrap();
+    rig.home(&meta, 0).state.lock().get_takes = Duration::MAX;
+    rig.home(&meta, 2).state.lock().get_takes = Duration::from_secs(3);
+    rig.lose(&meta, 1);
+    let begun = Instant::now();
+    expect(&*rig.cluster, &meta, 0..400_000).await;
+    assert_eq!(begun.elapsed().as_secs(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_piece_that_arrives_while_decoding_is_used() {
+    let rig = Rig::new(6, Domains::Each);
+    let meta = rig.cluster.write(stripe(1, CODE, 160_000)).await.unwrap();
+    let meta = Arc::new(StripeMeta { missing: 1, ..(*meta).clone() });
+    for shard in [0, 2] {
+        rig.home(&meta, shard).state.lock().get_takes = Duration::from_secs(4);
+    }
+    rig.lose(&meta, 3);
+    rig.lose(&meta, 4);
+    expect(&*rig.cluster, &meta, 0..160_000).await;
 }
