@@ -28,6 +28,35 @@ fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i as u32).wrapping_mul(2_654_435_761).to_le_bytes()[3] ^ seed).collect()
 }
 
+/// A shared, writable mapping of a file's first bytes.
+struct Mapping(*mut libc::c_void, usize);
+
+impl Mapping {
+    fn new(f: &File, len: usize) -> Self {
+        use std::os::fd::AsRawFd;
+        // SAFETY: a fresh mapping of an open file.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, f.as_raw_fd(), 0) };
+        assert_ne!(at, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+        Self(at, len)
+    }
+    #[expect(clippy::mut_from_ref, reason = "shared memory is what is being tested")]
+    fn bytes(&self) -> &mut [u8] {
+        // SAFETY: mapped for as long as this value lives; used by one thread.
+        unsafe { std::slice::from_raw_parts_mut(self.0.cast(), self.1) }
+    }
+    fn sync(&self) {
+        // SAFETY: the whole mapping.
+        assert_eq!(unsafe { libc::msync(self.0, self.1, libc::MS_SYNC) }, 0);
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`, and nobody else's.
+        unsafe { libc::munmap(self.0, self.1) };
+    }
+}
+
 /// What any POSIX filesystem does.
 pub fn exercise(m: PathBuf) {
     // Names.
@@ -76,6 +105,21 @@ pub fn exercise(m: PathBuf) {
     let mut tail = Vec::new();
     open.read_to_end(&mut tail).unwrap();
     assert!(tail == big[1 << 20..], "an unlinked file stays readable while it is open");
+
+    // A shared mapping: what is stored in memory comes back through read(2), and the reverse.
+    let f = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(m.join("map")).unwrap();
+    f.set_len(3 * 4096 + 10).unwrap();
+    let map = Mapping::new(&f, 3 * 4096 + 10);
+    map.bytes()[4090..4100].copy_from_slice(b"0123456789");
+    map.bytes()[3 * 4096 + 9] = b'!';
+    map.sync();
+    let (mut back, mut last) = ([0; 10], [0; 2]);
+    f.read_exact_at(&mut back, 4090).unwrap();
+    assert_eq!((&back, f.read_at(&mut last, 3 * 4096 + 9).unwrap(), last[0]), (b"0123456789", 1, b'!'));
+    f.write_all_at(b"written", 100).unwrap();
+    assert_eq!(&map.bytes()[100..107], b"written");
+    drop((map, f));
+    fs::remove_file(m.join("map")).unwrap();
 
     // Directories: more names than one buffer takes.
     fs::create_dir(m.join("many")).unwrap();
