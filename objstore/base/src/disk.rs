@@ -105,7 +105,7 @@ pub struct DomainId(pub u64);
 
 /// Writes zeroes over `[offset, offset + len)`, in runs of 1 MiB, so that later writes there touch written extents only.
 pub async fn write_zeroes(file: &dyn File, offset: u64, len: u64) -> Result<()> {
-    let run = AlignedBuf::zeroed(1 << 20).freeze();
+    let run = AlignedBuf::zeroed(len.min(1 << 20) as usize).freeze();
     let (mut at, end) = (offset, offset + len);
     while at < end {
         let n = (end - at).min(run.len() as u64);
