@@ -169,7 +169,8 @@ mod tests {
     #[test]
     fn a_plus_buffer_carries_attributes_and_bare_entries_have_no_node() {
         let attr = Attr { ino: 5, mode: libc::S_IFREG | 0o644, size: 10, ..Attr::default() };
-        let entry = Entry { node: NodeId(5), generation: 0, entry_valid: Duration::from_secs(1), attr_valid: Duration::from_millis(1500), attr };
+        let entry =
+            Entry { node: NodeId(5), generation: 0, entry_valid: Duration::from_secs(1), attr_valid: Duration::from_millis(1500), attr };
         let mut b = DirPlusBuffer::new(4096);
         assert!(b.push_bare(&Dirent { ino: 1, cookie: 1, mode: libc::S_IFDIR, name: b"." }));
         assert!(b.push(&entry, 2, b"file"));

@@ -49,7 +49,15 @@ pub(crate) fn attr_wire(a: &Attr) -> AttrWire {
 pub(crate) fn entry_out(e: &Entry) -> EntryOut {
     let (entry_valid, entry_valid_nsec) = whole_secs(e.entry_valid);
     let (attr_valid, attr_valid_nsec) = whole_secs(e.attr_valid);
-    EntryOut { nodeid: e.node.0, generation: e.generation, entry_valid, attr_valid, entry_valid_nsec, attr_valid_nsec, attr: attr_wire(&e.attr) }
+    EntryOut {
+        nodeid: e.node.0,
+        generation: e.generation,
+        entry_valid,
+        attr_valid,
+        entry_valid_nsec,
+        attr_valid_nsec,
+        attr: attr_wire(&e.attr),
+    }
 }
 
 fn open_out(o: &Opened) -> OpenOut {

@@ -162,7 +162,13 @@ fn cstring(bytes: &[u8]) -> io::Result<CString> {
 /// mount(2) with an opened `/dev/fuse`. The kernel queues INIT on it and returns.
 pub(crate) fn mount(fd: RawFd, path: &Path, o: &MountOptions) -> Result<(), MountError> {
     let mut flags = 0;
-    for (on, bit) in [(o.read_only, libc::MS_RDONLY), (!o.suid, libc::MS_NOSUID), (!o.dev, libc::MS_NODEV), (!o.exec, libc::MS_NOEXEC), (!o.atime, libc::MS_NOATIME)] {
+    for (on, bit) in [
+        (o.read_only, libc::MS_RDONLY),
+        (!o.suid, libc::MS_NOSUID),
+        (!o.dev, libc::MS_NODEV),
+        (!o.exec, libc::MS_NOEXEC),
+        (!o.atime, libc::MS_NOATIME),
+    ] {
         if on {
             flags |= bit;
         }

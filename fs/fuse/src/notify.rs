@@ -159,10 +159,13 @@ mod tests {
     fn notifications_are_written_in_order_and_not_cached_is_success() {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let log = seen.clone();
-        let n = Notifier::start(true, Box::new(move |m| {
-            log.lock().push(m.clone());
-            Err(io::Error::from_raw_os_error(libc::ENOENT))
-        }))
+        let n = Notifier::start(
+            true,
+            Box::new(move |m| {
+                log.lock().push(m.clone());
+                Err(io::Error::from_raw_os_error(libc::ENOENT))
+            }),
+        )
         .unwrap();
         rt().block_on(async {
             n.inval_inode(NodeId(5), -1, 0).await.unwrap();

@@ -54,7 +54,8 @@ fn now() -> Time {
 fn new_node(ino: u64, parent: u64, mode: u32, uid: u32, gid: u32, rdev: u32) -> Node {
     let t = now();
     let dir = mode & libc::S_IFMT == libc::S_IFDIR;
-    let attr = Attr { ino, atime: t, mtime: t, ctime: t, mode, nlink: if dir { 2 } else { 1 }, uid, gid, rdev, blksize: 4096, ..Attr::default() };
+    let attr =
+        Attr { ino, atime: t, mtime: t, ctime: t, mode, nlink: if dir { 2 } else { 1 }, uid, gid, rdev, blksize: 4096, ..Attr::default() };
     Node { attr, parent, lookups: 0, names: HashMap::new(), order: BTreeMap::new(), next_cookie: 3 }
 }
 
@@ -297,7 +298,16 @@ impl Null {
             Op::Statfs(_) => {
                 let (blocks, files) = (1 << 30, NODES_MAX as u64);
                 let free = files - s.nodes.len().min(NODES_MAX) as u64;
-                Reply::Statfs(StatfsReply { blocks, bfree: blocks, bavail: blocks, files, ffree: free, bsize: 4096, frsize: 4096, name_max: 255 })
+                Reply::Statfs(StatfsReply {
+                    blocks,
+                    bfree: blocks,
+                    bavail: blocks,
+                    files,
+                    ffree: free,
+                    bsize: 4096,
+                    frsize: 4096,
+                    name_max: 255,
+                })
             }
             _ => return Err(libc::ENOSYS),
         })

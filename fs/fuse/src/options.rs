@@ -160,13 +160,27 @@ mod tests {
 
     #[test]
     fn what_mount_8_passes_is_taken_and_what_is_unknown_is_refused() {
-        let o = parse_options("rw,nosuid,nodev,noexec,noatime,_netdev,defaults,x-systemd.automount,x-a=b,binding=fuser,max_write=256K,threads=8").unwrap();
+        let o = parse_options(
+            "rw,nosuid,nodev,noexec,noatime,_netdev,defaults,x-systemd.automount,x-a=b,binding=fuser,max_write=256K,threads=8",
+        )
+        .unwrap();
         assert_eq!((o.binding, o.max_write, o.threads), (Binding::Fuser, 256 << 10, 8));
         assert!(!o.read_only && !o.suid && !o.dev && !o.exec && !o.atime);
         let o = parse_options("ro,suid,dev,fsname=cluster,read_ahead=4M").unwrap();
         assert!(o.read_only && o.suid && o.dev && o.fsname == "cluster" && o.read_ahead == 4 << 20);
         assert_eq!(parse_options("").unwrap(), MountOptions::default());
-        for bad in ["frobnicate", "ro=1", "binding=libfuse", "max_write=4K", "max_write=2M", "max_write=130000", "threads=0", "max_background=x", "fsname=", "a=b"] {
+        for bad in [
+            "frobnicate",
+            "ro=1",
+            "binding=libfuse",
+            "max_write=4K",
+            "max_write=2M",
+            "max_write=130000",
+            "threads=0",
+            "max_background=x",
+            "fsname=",
+            "a=b",
+        ] {
             assert!(parse_options(bad).is_err(), "{bad}");
         }
     }

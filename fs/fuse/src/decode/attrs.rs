@@ -1,7 +1,10 @@
 //! Operations on attributes, extended attributes and locks.
 
 use super::cursor::Cursor;
-use crate::op::{Access, Getattr, Getlk, Getxattr, Handle, Listxattr, Lock, LockOwner, NodeId, Op, Removexattr, SetTime, Setattr, Setlk, Setxattr, Statfs, Time};
+use crate::op::{
+    Access, Getattr, Getlk, Getxattr, Handle, Listxattr, Lock, LockOwner, NodeId, Op, Removexattr, SetTime, Setattr, Setlk, Setxattr,
+    Statfs, Time,
+};
 use crate::wire::{AccessIn, GetattrIn, GetxattrIn, LkIn, SetattrIn, SetxattrIn, flags, opcode};
 
 pub(super) fn decode(code: u32, ino: NodeId, c: &mut Cursor<'_>) -> Result<Option<Op>, &'static str> {

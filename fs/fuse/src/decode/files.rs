@@ -1,7 +1,9 @@
 //! Operations on open files and directories.
 
 use super::cursor::Cursor;
-use crate::op::{CopyFileRange, Fallocate, Flush, Fsync, Handle, LockOwner, Lseek, NodeId, Op, Open, Opendir, Read, Readdir, Release, Releasedir, Write};
+use crate::op::{
+    CopyFileRange, Fallocate, Flush, Fsync, Handle, LockOwner, Lseek, NodeId, Op, Open, Opendir, Read, Readdir, Release, Releasedir, Write,
+};
 use crate::wire::{CopyFileRangeIn, FallocateIn, FlushIn, FsyncIn, LseekIn, OpenIn, ReadIn, ReleaseIn, WriteIn, flags, opcode};
 use bytes::Bytes;
 use std::ops::Range;

@@ -44,7 +44,15 @@ fn a_lookup_carries_its_caller_and_its_name() {
 
 #[test]
 fn a_write_names_the_place_of_its_payload() {
-    let a = WriteIn { fh: 5, offset: 4096, size: 6, write_flags: flags::WRITE_CACHE | flags::WRITE_KILL_SUIDGID, lock_owner: 8, flags: libc::O_RDWR as u32, padding: 0 };
+    let a = WriteIn {
+        fh: 5,
+        offset: 4096,
+        size: 6,
+        write_flags: flags::WRITE_CACHE | flags::WRITE_KILL_SUIDGID,
+        lock_owner: 8,
+        flags: libc::O_RDWR as u32,
+        padding: 0,
+    };
     let bytes = request(opcode::WRITE, 9, &[a.as_bytes(), b"abcdef"]);
     let r = decode(&bytes).expect("decodes");
     let Body::Op(Op::Write(w), Some(at)) = r.body else { panic!("not a write") };
@@ -66,8 +74,21 @@ fn renames_with_flags_keep_them_and_both_names() {
 fn setattr_tells_set_times_from_now_and_from_nothing() {
     let mut a = SetattrIn {
         valid: flags::FATTR_ATIME | flags::FATTR_ATIME_NOW | flags::FATTR_MTIME | flags::FATTR_SIZE | flags::FATTR_KILL_SUIDGID,
-        padding: 0, fh: 0, size: 10, lock_owner: 0, atime: 1, mtime: (-5i64) as u64, ctime: 0,
-        atimensec: 0, mtimensec: 7, ctimensec: 0, mode: 0, unused4: 0, uid: 0, gid: 0, unused5: 0,
+        padding: 0,
+        fh: 0,
+        size: 10,
+        lock_owner: 0,
+        atime: 1,
+        mtime: (-5i64) as u64,
+        ctime: 0,
+        atimensec: 0,
+        mtimensec: 7,
+        ctimensec: 0,
+        mode: 0,
+        unused4: 0,
+        uid: 0,
+        gid: 0,
+        unused5: 0,
     };
     let Op::Setattr(s) = op(&request(opcode::SETATTR, 3, &[a.as_bytes()])) else { panic!("not a setattr") };
     assert_eq!((s.atime, s.mtime), (Some(SetTime::Now), Some(SetTime::At(Time { secs: -5, nanos: 7 }))));
@@ -82,7 +103,9 @@ fn forgets_come_one_by_one_or_in_batches_and_never_past_the_end() {
     assert_eq!(one[..], [Forget { node: NodeId(6), lookups: 3 }]);
     let items = [ForgetOne { nodeid: 1, nlookup: 2 }, ForgetOne { nodeid: 3, nlookup: 4 }];
     let head = BatchForgetIn { count: 2, dummy: 0 };
-    let Body::Forget(two) = decode(&request(opcode::BATCH_FORGET, 0, &[head.as_bytes(), items.as_bytes()])).expect("decodes").body else { panic!() };
+    let Body::Forget(two) = decode(&request(opcode::BATCH_FORGET, 0, &[head.as_bytes(), items.as_bytes()])).expect("decodes").body else {
+        panic!()
+    };
     assert_eq!(two.len(), 2);
     let lie = BatchForgetIn { count: u32::MAX, dummy: 0 };
     assert!(decode(&request(opcode::BATCH_FORGET, 0, &[lie.as_bytes(), items.as_bytes()])).is_err());

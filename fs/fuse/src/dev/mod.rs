@@ -14,5 +14,5 @@ mod serve;
 
 pub(crate) use fd::DevFd;
 pub(crate) use init::{Agreed, InitError, negotiate};
-pub use serve::LoopError;
 pub(crate) use serve::Loop;
+pub use serve::LoopError;

@@ -122,8 +122,18 @@ impl lib::Filesystem for Adapter {
         self.drive(r, Op::Symlink(op), reply);
     }
 
-    fn rename(&self, r: &lib::Request, parent: lib::INodeNo, n: &OsStr, new_parent: lib::INodeNo, new_n: &OsStr, flags: lib::RenameFlags, reply: lib::ReplyEmpty) {
-        let op = op::Rename { parent: node(parent), name: name(n), new_parent: node(new_parent), new_name: name(new_n), flags: flags.bits() };
+    fn rename(
+        &self,
+        r: &lib::Request,
+        parent: lib::INodeNo,
+        n: &OsStr,
+        new_parent: lib::INodeNo,
+        new_n: &OsStr,
+        flags: lib::RenameFlags,
+        reply: lib::ReplyEmpty,
+    ) {
+        let op =
+            op::Rename { parent: node(parent), name: name(n), new_parent: node(new_parent), new_name: name(new_n), flags: flags.bits() };
         self.drive(r, Op::Rename(op), reply);
     }
 
@@ -135,7 +145,17 @@ impl lib::Filesystem for Adapter {
         self.drive(r, Op::Open(op::Open { ino: node(ino), flags: flags.0, kill_suidgid: false }), reply);
     }
 
-    fn read(&self, r: &lib::Request, ino: lib::INodeNo, fh: lib::FileHandle, offset: u64, size: u32, flags: lib::OpenFlags, lock_owner: Option<lib::LockOwner>, reply: lib::ReplyData) {
+    fn read(
+        &self,
+        r: &lib::Request,
+        ino: lib::INodeNo,
+        fh: lib::FileHandle,
+        offset: u64,
+        size: u32,
+        flags: lib::OpenFlags,
+        lock_owner: Option<lib::LockOwner>,
+        reply: lib::ReplyData,
+    ) {
         let op = op::Read { ino: node(ino), handle: handle(fh), offset, size, flags: flags.0, lock_owner: lock_owner.map(owner) };
         self.drive(r, Op::Read(op), reply);
     }
@@ -169,7 +189,16 @@ impl lib::Filesystem for Adapter {
         self.drive(r, Op::Flush(op::Flush { ino: node(ino), handle: handle(fh), lock_owner: owner(lock_owner) }), reply);
     }
 
-    fn release(&self, r: &lib::Request, ino: lib::INodeNo, fh: lib::FileHandle, flags: lib::OpenFlags, lock_owner: Option<lib::LockOwner>, _flush: bool, reply: lib::ReplyEmpty) {
+    fn release(
+        &self,
+        r: &lib::Request,
+        ino: lib::INodeNo,
+        fh: lib::FileHandle,
+        flags: lib::OpenFlags,
+        lock_owner: Option<lib::LockOwner>,
+        _flush: bool,
+        reply: lib::ReplyEmpty,
+    ) {
         let op = op::Release { ino: node(ino), handle: handle(fh), flags: flags.0, flock_owner: lock_owner.map(owner) };
         self.drive(r, Op::Release(op), reply);
     }
@@ -229,7 +258,16 @@ impl lib::Filesystem for Adapter {
         self.drive(r, Op::Create(op), reply);
     }
 
-    fn fallocate(&self, r: &lib::Request, ino: lib::INodeNo, fh: lib::FileHandle, offset: u64, length: u64, mode: i32, reply: lib::ReplyEmpty) {
+    fn fallocate(
+        &self,
+        r: &lib::Request,
+        ino: lib::INodeNo,
+        fh: lib::FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: lib::ReplyEmpty,
+    ) {
         let op = op::Fallocate { ino: node(ino), handle: handle(fh), offset, len: length, mode: mode as u32 };
         self.drive(r, Op::Fallocate(op), reply);
     }

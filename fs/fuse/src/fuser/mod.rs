@@ -22,7 +22,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
-use std::task::{self, Poll, Waker};
+use std::task::{self, Waker};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -68,7 +68,7 @@ impl Adapter {
         // Polled again by the task at once, so this waker is never missed.
         let first = work.as_mut().poll(&mut task::Context::from_waker(Waker::noop()));
         drop(hand);
-        if let Poll::Pending = first {
+        if first.is_pending() {
             runtime.spawn(work);
         }
     }
@@ -84,7 +84,13 @@ impl Session {
     /// Agrees with the kernel over an opened and mounted (blocking) device. Also the flags agreed.
     pub fn start(fd: OwnedFd, filesystem: Arc<dyn Filesystem>, o: &MountOptions) -> io::Result<(Self, u64)> {
         let (runtime, agreed) = (Arc::new(OnceLock::new()), Arc::new(OnceLock::new()));
-        let adapter = Adapter { filesystem, runtime: runtime.clone(), agreed: agreed.clone(), max_write: o.max_write, max_background: o.max_background };
+        let adapter = Adapter {
+            filesystem,
+            runtime: runtime.clone(),
+            agreed: agreed.clone(),
+            max_write: o.max_write,
+            max_background: o.max_background,
+        };
         let mut config = lib::Config::default();
         config.n_threads = Some(usize::from(o.threads.max(1)));
         let session = lib::Session::from_fd(adapter, fd, lib::SessionACL::All, config)?;

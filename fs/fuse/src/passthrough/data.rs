@@ -187,7 +187,9 @@ async fn read_ring(file: Arc<File>, offset: u64, len: usize, buf: ReadBuf) -> Re
         }
         (Ok(b), None) => Reply::data(b.freeze()),
         // The end of the file lies in the range: the plain call says how much there is.
-        (Err(DiskError::Short { .. }), _) => read_now(&file, offset, len, ReadBuf::Own(AlignedBuf::zeroed(len))).unwrap_or_else(Reply::from),
+        (Err(DiskError::Short { .. }), _) => {
+            read_now(&file, offset, len, ReadBuf::Own(AlignedBuf::zeroed(len))).unwrap_or_else(Reply::from)
+        }
         (Err(e), _) => Reply::Err(e.errno()),
     }
 }

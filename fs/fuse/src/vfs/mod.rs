@@ -124,9 +124,11 @@ impl VfsAdapter {
                     fs::LookupReply::Absent { entry_valid } => Reply::Absent(entry_valid),
                 })
             }),
-            Op::Getattr(o) => later(async move {
-                reply(vfs.getattr(node(o.ino), o.handle.map(handle)).await, |r| Reply::Attr(attr(&r.attr), r.attr_valid))
-            }),
+            Op::Getattr(o) => {
+                later(
+                    async move { reply(vfs.getattr(node(o.ino), o.handle.map(handle)).await, |r| Reply::Attr(attr(&r.attr), r.attr_valid)) },
+                )
+            }
             Op::Setattr(o) => later(async move {
                 reply(vfs.setattr(caller, node(o.ino), setattr_args(&o)).await, |r| Reply::Attr(attr(&r.attr), r.attr_valid))
             }),
@@ -139,18 +141,26 @@ impl VfsAdapter {
                 let Some(kind) = Kind::from_mode(o.mode) else { return Answer::Ready(Reply::Err(libc::EINVAL)) };
                 self.make(caller, MknodArgs { parent: node(o.parent), name: o.name, kind, mode: o.mode & 0o7777, rdev: o.rdev })
             }
-            Op::Mkdir(o) => self.make(caller, MknodArgs { parent: node(o.parent), name: o.name, kind: Kind::Dir, mode: o.mode & 0o7777, rdev: 0 }),
-            Op::Symlink(o) => later(async move {
-                reply(vfs.symlink(caller, node(o.parent), o.name, o.target).await, |e| Reply::Entry(entry(&e)))
-            }),
+            Op::Mkdir(o) => {
+                self.make(caller, MknodArgs { parent: node(o.parent), name: o.name, kind: Kind::Dir, mode: o.mode & 0o7777, rdev: 0 })
+            }
+            Op::Symlink(o) => {
+                later(async move { reply(vfs.symlink(caller, node(o.parent), o.name, o.target).await, |e| Reply::Entry(entry(&e))) })
+            }
             Op::Readlink(o) => later(async move { reply(vfs.readlink(node(o.ino)).await, Reply::data) }),
-            Op::Link(o) => later(async move {
-                reply(vfs.link(node(o.ino), node(o.new_parent), o.new_name).await, |e| Reply::Entry(entry(&e)))
-            }),
+            Op::Link(o) => {
+                later(async move { reply(vfs.link(node(o.ino), node(o.new_parent), o.new_name).await, |e| Reply::Entry(entry(&e))) })
+            }
             Op::Unlink(o) => later(async move { empty(vfs.unlink(node(o.parent), o.name).await) }),
             Op::Rmdir(o) => later(async move { empty(vfs.rmdir(node(o.parent), o.name).await) }),
             Op::Rename(o) => later(async move {
-                let args = RenameArgs { parent: node(o.parent), name: o.name, new_parent: node(o.new_parent), new_name: o.new_name, flags: o.flags };
+                let args = RenameArgs {
+                    parent: node(o.parent),
+                    name: o.name,
+                    new_parent: node(o.new_parent),
+                    new_name: o.new_name,
+                    flags: o.flags,
+                };
                 empty(vfs.rename(args).await)
             }),
             Op::Statfs(_) => Answer::Ready(Reply::Statfs(translate::statfs(&vfs.statfs()))),

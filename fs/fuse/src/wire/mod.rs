@@ -11,8 +11,8 @@
 
 pub mod flags;
 pub mod opcode;
-mod requests;
 mod replies;
+mod requests;
 
 pub use replies::*;
 pub use requests::*;

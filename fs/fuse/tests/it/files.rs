@@ -245,7 +245,16 @@ fn direct_writes_of_a_mebibyte_arrive_whole_and_aligned_and_read_back() {
         let spy = Arc::new(Spy { inner, aligned: AtomicUsize::new(0), crooked: AtomicUsize::new(0) });
         let rig = Rig::start(binding, spy.clone());
         rig.watched(|m| {
-            let open = || OpenOptions::new().create(true).truncate(false).read(true).write(true).custom_flags(libc::O_DIRECT).open(m.join("f")).unwrap();
+            let open = || {
+                OpenOptions::new()
+                    .create(true)
+                    .truncate(false)
+                    .read(true)
+                    .write(true)
+                    .custom_flags(libc::O_DIRECT)
+                    .open(m.join("f"))
+                    .unwrap()
+            };
             let data = AlignedBuf::copy_of(&pattern(4 << 20, 9));
             let f = open();
             for i in 0..4usize {

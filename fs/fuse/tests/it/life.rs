@@ -148,7 +148,8 @@ fn waiting_requests_hold_up_nobody_and_hear_of_signals() {
             fs.waiting.store(0, Ordering::SeqCst);
             // Each of the twenty passed through the gate and gave its permit back.
             while fs.gate.try_acquire().map(|p| p.forget()).is_ok() {}
-            let mut child = std::process::Command::new("stat").arg(rig.mnt().join("slow-too")).stderr(std::process::Stdio::null()).spawn().unwrap();
+            let mut child =
+                std::process::Command::new("stat").arg(rig.mnt().join("slow-too")).stderr(std::process::Stdio::null()).spawn().unwrap();
             until("stat waits", || fs.waiting.load(Ordering::SeqCst) == 1);
             child.kill().unwrap();
             child.wait().unwrap();

@@ -25,7 +25,15 @@ impl One {
     fn attr(&self, ino: u64) -> Attr {
         let dir = ino == 1;
         let mode = if dir { libc::S_IFDIR | 0o755 } else { libc::S_IFREG | 0o644 };
-        Attr { ino, mode, nlink: 1, size: if dir { 0 } else { 8 }, uid: self.value.load(Ordering::SeqCst) as u32, blksize: 4096, ..Attr::default() }
+        Attr {
+            ino,
+            mode,
+            nlink: 1,
+            size: if dir { 0 } else { 8 },
+            uid: self.value.load(Ordering::SeqCst) as u32,
+            blksize: 4096,
+            ..Attr::default()
+        }
     }
 }
 

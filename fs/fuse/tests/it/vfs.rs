@@ -76,7 +76,9 @@ impl Bucket {
             let kernel = Kernel::default();
             let home = Bytes::from_static(b"home");
             let (meta, notify) = (Arc::new(this.local), Arc::new(kernel.clone()));
-            let vfs = Vfs::connect(meta, this.objects, home, notify, Budget::new(64 << 20), Arc::new(RealClock), Config::default()).await.unwrap();
+            let vfs = Vfs::connect(meta, this.objects, home, notify, Budget::new(64 << 20), Arc::new(RealClock), Config::default())
+                .await
+                .unwrap();
             let fs: Arc<dyn holdfast_fs_fuse::Filesystem> = Arc::new(VfsAdapter::new(vfs));
             (fs, move |n: Notifier| drop(kernel.0.set(n)))
         })
