@@ -131,7 +131,9 @@ const PAST_MAX: usize = 4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// The asker holds the inode under this stamp.
-    Excl { stamp: u64 },
+    Excl {
+        stamp: u64,
+    },
     Through,
     /// The caller now runs this recall and reports its end with [`Table::recalled`].
     Recall(Hold),

@@ -23,6 +23,21 @@ pub struct Config {
     pub lead_timeout: Duration,
 }
 
+impl Config {
+    /// The defaults, with the tables of the service kept within about `bytes` of memory.
+    pub fn within(bytes: u64) -> Self {
+        let part = |n: u64| usize::try_from(bytes / n).unwrap_or(usize::MAX);
+        let default = Self::default();
+        let state = StateConfig {
+            overlay_bytes: part(12).clamp(1 << 20, default.state.overlay_bytes),
+            overlay_bytes_max: part(3).clamp(4 << 20, default.state.overlay_bytes_max),
+            cache_bytes: part(3).clamp(4 << 20, default.state.cache_bytes),
+        };
+        let grants_max = (part(4) / Limits::GRANT_BYTES).clamp(1024, default.leases.grants_max);
+        Self { state, leases: Limits { grants_max, ..default.leases }, ..default }
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {

@@ -34,9 +34,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Names them all in `registry` under `meta_`.
-    pub fn register(&self, registry: &mut Registry) {
-        let r = registry.sub_registry_with_prefix("meta");
+    /// Names them all in `registry`; the caller gives it a prefix.
+    pub fn register(&self, r: &mut Registry) {
         r.register("commands", "commands answered", self.commands.clone());
         r.register("reads", "reads answered", self.reads.clone());
         r.register("grants", "grants made", self.grants.clone());

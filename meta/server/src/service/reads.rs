@@ -21,8 +21,11 @@ use std::sync::Arc;
 const PAGE_MAX: usize = 10_000;
 /// Recalls one listing waits for at a time.
 const RECALLS_AT_ONCE: usize = 16;
-/// Stripes one question may name.
+/// Chunks one question may name.
 const CHUNKS_MAX: u32 = 4096;
+
+/// Times one acquire waits for others before it goes on without a grant.
+const ACQUIRE_TRIES: u32 = 4;
 
 /// What a look at the state came to.
 type Step<T> = Result<T, Blocked>;
@@ -89,11 +92,15 @@ impl Core {
     }
 
     pub(crate) async fn acquire(self: &Arc<Self>, session: &Session, ino: InodeId, using: Using) -> MetaResult<(Attr, Grant)> {
+        let mut tries = 0;
         self.look(session, |kv, grants, now| {
+            tries += 1;
+            // Where one change follows another for ever there is nothing to be granted.
+            let asker = Asker { session: session.id, caching: session.caching && tries <= ACQUIRE_TRIES };
             Ok(read::getattr(kv, ino)?.map(|attr| {
                 // Nothing of a directory is buffered: only its changes concern others.
                 let using = if attr.kind == Kind::Dir { Using::Read } else { using };
-                let grant = grants.lock().ask(ino, asker(session), Ask::Acquire(using), now)?;
+                let grant = grants.lock().ask(ino, asker, Ask::Acquire(using), now)?;
                 Ok((attr, grant))
             }))
         })

@@ -6,4 +6,5 @@ mod life;
 mod machine;
 mod restart;
 mod rig;
+mod stress;
 mod work;

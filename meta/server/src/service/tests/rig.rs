@@ -217,22 +217,32 @@ impl MetaLog for Gate {
     }
 }
 
-/// A service behind a gate.
-pub fn gated(config: Config, clock: Arc<dyn Clock>) -> (Arc<Service>, Arc<Gate>) {
+/// A service in memory over a log that `wrap` makes of the in-memory one.
+pub fn service_over(config: Config, clock: Arc<dyn Clock>, wrap: impl FnOnce(SharedLog) -> SharedLog) -> Arc<Service> {
     let metrics = Metrics::default();
     let state = crate::state::State::in_memory(metrics.clone()).expect("a fresh state");
-    let inner = Solo::open(clock.clone(), state.clone()).expect("a log");
-    let gate = Arc::new(Gate {
-        inner,
-        open: watch::Sender::new(u64::MAX),
-        tickets: AtomicUsize::new(0),
-        waiting: watch::Sender::new(0),
-        came: Mutex::default(),
-        broken: AtomicBool::new(false),
-    });
-    let service = Service::assemble(state, gate.clone(), clock, config, metrics);
+    let log = wrap(Solo::open(clock.clone(), state.clone()).expect("a log"));
+    let service = Service::assemble(state, log, clock, config, metrics);
     service.core.start_orphans();
-    (service, gate)
+    service
+}
+
+/// A service behind a gate.
+pub fn gated(config: Config, clock: Arc<dyn Clock>) -> (Arc<Service>, Arc<Gate>) {
+    let mut made = None;
+    let service = service_over(config, clock, |inner| {
+        let gate = Arc::new(Gate {
+            inner,
+            open: watch::Sender::new(u64::MAX),
+            tickets: AtomicUsize::new(0),
+            waiting: watch::Sender::new(0),
+            came: Mutex::default(),
+            broken: AtomicBool::new(false),
+        });
+        made = Some(gate.clone());
+        gate
+    });
+    (service, made.expect("made"))
 }
 
 pub fn clock() -> ManualClock {
