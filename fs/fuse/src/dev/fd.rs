@@ -73,6 +73,13 @@ impl DevFd {
     }
 }
 
+#[cfg(test)]
+impl From<OwnedFd> for DevFd {
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+}
+
 impl AsRawFd for DevFd {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()

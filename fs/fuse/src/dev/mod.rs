@@ -11,6 +11,8 @@ mod init;
 mod pending;
 mod recv;
 mod serve;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use fd::DevFd;
 pub(crate) use init::{Agreed, InitError, negotiate};

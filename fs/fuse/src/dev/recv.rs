@@ -52,6 +52,8 @@ impl Receiver {
     /// Reads and decodes one request.
     pub fn next(&mut self, fd: &DevFd) -> Got {
         let n = match fd.read(&mut self.buf[AT..AT + self.read_len]) {
+            // The device never ends this way; a broken one must not make the loop spin.
+            Ok(0) => return Got::Failed(io::ErrorKind::UnexpectedEof.into()),
             Ok(n) => n,
             Err(e) => {
                 return match e.raw_os_error() {
