@@ -83,6 +83,7 @@ pub trait Meta: Send + Sync + 'static {
     fn readlink(&self, ino: InodeId) -> BoxFuture<'_, MetaResult<Bytes>>;
     /// Entries with cookies above `after`, in cookie order; empty at the end. The attributes come from committed state: a
     /// holder overlays its own newer ones. Grants nothing on the entries; the grant is on the directory.
+    #[expect(clippy::type_complexity, reason = "an entry and its attributes travel together")]
     fn readdir(&self, dir: InodeId, after: u64, entries_max: usize) -> BoxFuture<'_, MetaResult<(Vec<(DirEntry, Attr)>, Grant)>>;
     /// The parent of a directory (itself for a root).
     fn parent(&self, dir: InodeId) -> BoxFuture<'_, MetaResult<InodeId>>;
@@ -97,9 +98,21 @@ pub trait Meta: Send + Sync + 'static {
     /// As S3 lists. In a tree, a directory that a PUT of `name/` made is an object; others show only by what is in them.
     fn list(&self, bucket: BucketId, query: ListQuery) -> BoxFuture<'_, MetaResult<ListPage>>;
     /// Uploads in order of (key, id), after that pair, at most `uploads_max`.
-    fn uploads(&self, bucket: BucketId, prefix: Name, after: Option<(Name, UploadId)>, uploads_max: usize) -> BoxFuture<'_, MetaResult<Vec<Upload>>>;
+    fn uploads(
+        &self,
+        bucket: BucketId,
+        prefix: Name,
+        after: Option<(Name, UploadId)>,
+        uploads_max: usize,
+    ) -> BoxFuture<'_, MetaResult<Vec<Upload>>>;
     /// An upload and its parts with numbers above `after`, at most `parts_max`.
-    fn upload_parts(&self, bucket: BucketId, upload: UploadId, after: u16, parts_max: usize) -> BoxFuture<'_, MetaResult<(Upload, Vec<UploadPart>)>>;
+    fn upload_parts(
+        &self,
+        bucket: BucketId,
+        upload: UploadId,
+        after: u16,
+        parts_max: usize,
+    ) -> BoxFuture<'_, MetaResult<(Upload, Vec<UploadPart>)>>;
     /// For each id: is it referred to, or in a range of a session that lives? (Reconcile deletes the others.)
     fn stripes_live(&self, stripes: Vec<StripeId>) -> BoxFuture<'_, MetaResult<Vec<bool>>>;
 

@@ -117,9 +117,16 @@ fn free_one(tx: &mut Tx, ino: InodeId, chunk: u32, net: &mut Net) -> Done<()> {
     free(tx, ino, chunk..chunk + 1, 1, None, net).map(|_| ())
 }
 
+/// How far a round of freeing came.
+pub(crate) struct Freed {
+    /// The chunk to go on from; `None` when the range is done.
+    pub next: Option<u32>,
+    /// Chunk maps it looked at.
+    pub seen: u32,
+}
+
 /// Frees chunk maps in `range`, looking at no more than `chunks_max`; with `dead_at`, only those born at or before that number.
-/// Answers the chunk to go on from, `None` when the range is done.
-pub(crate) fn free(tx: &mut Tx, ino: InodeId, range: Range<u32>, chunks_max: u32, dead_at: Option<u64>, net: &mut Net) -> Done<Option<u32>> {
+pub(crate) fn free(tx: &mut Tx, ino: InodeId, range: Range<u32>, chunks_max: u32, dead_at: Option<u64>, net: &mut Net) -> Done<Freed> {
     let mut records: Vec<(Vec<u8>, Bytes)> = Vec::new();
     let (mut seen, mut last, mut next) = (0, None, None);
     tx.scan(&keys::chunk(ino, range.start), &keys::chunk(ino, range.end), &mut |k, v| {
@@ -153,7 +160,7 @@ pub(crate) fn free(tx: &mut Tx, ino: InodeId, range: Range<u32>, chunks_max: u32
             tx.delete(key);
         }
     }
-    Ok(next)
+    Ok(Freed { next, seen })
 }
 
 /// The live maps of `chunks`, in file order.
@@ -188,7 +195,11 @@ pub(crate) fn read(
         if let Some(pieces) = pieces {
             for p in decode::<Pieces>(v)?.0 {
                 match pieces.last_mut() {
-                    Some(last) if last.start.checked_add(last.len).is_some() && last.at.checked_add(last.len).is_some() && map::joins(last, &p) => {
+                    Some(last)
+                        if last.start.checked_add(last.len).is_some()
+                            && last.at.checked_add(last.len).is_some()
+                            && map::joins(last, &p) =>
+                    {
                         last.len = last.len.saturating_add(p.len);
                     }
                     _ => pieces.push(p),

@@ -107,7 +107,16 @@ pub(crate) fn remove(tx: &mut Tx, ino: InodeId, dir: &mut Inode, name: &[u8], d:
 }
 
 /// Lets a name stand for another inode; it keeps its cookie, since it was there all the time. The caller stores the directory.
-pub(crate) fn replace(tx: &mut Tx, ino: InodeId, dir: &mut Inode, name: &Name, old: Dentry, child: InodeId, kind: Kind, now: TimeNs) -> Done<()> {
+pub(crate) fn replace(
+    tx: &mut Tx,
+    ino: InodeId,
+    dir: &mut Inode,
+    name: &Name,
+    old: Dentry,
+    child: InodeId,
+    kind: Kind,
+    now: TimeNs,
+) -> Done<()> {
     tx.delete(dentry_key(ino, name, old.kind));
     links(dir, old.kind, -1)?;
     links(dir, kind, 1)?;
@@ -125,7 +134,8 @@ pub(crate) fn rename_in_place(tx: &mut Tx, ino: InodeId, dir: &mut Inode, from: 
 
 /// Takes one link (a directory: its only one) from an inode and stores it; without links it is an orphan. Answers the links left.
 pub(crate) fn drop_link(tx: &mut Tx, ino: InodeId, mut inode: Inode, now: TimeNs) -> Done<u32> {
-    inode.nlink = if inode.is_dir() { 0 } else { inode.nlink.checked_sub(1).ok_or_else(|| broken(format!("links of {ino} fell below zero")))? };
+    inode.nlink =
+        if inode.is_dir() { 0 } else { inode.nlink.checked_sub(1).ok_or_else(|| broken(format!("links of {ino} fell below zero")))? };
     inode.changed(now);
     if inode.nlink == 0 {
         orphan::add_inode(tx, ino);

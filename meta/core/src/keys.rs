@@ -31,8 +31,29 @@ pub(crate) const COMPLETED_ORDER: u8 = 0x64;
 
 /// Every family there is.
 pub(crate) const FAMILIES: &[u8] = &[
-    HEADER, COUNTERS, STATS, BUCKET, BUCKET_NAME, INODE, INFO, CHUNK, ORPHAN, DENTRY, COOKIE, STRIPE, RETIRED, MISSING, SESSION, REPLY, BLOCK, OWNED, UPLOAD,
-    UPLOAD_KEY, PART, COMPLETED, COMPLETED_ORDER,
+    HEADER,
+    COUNTERS,
+    STATS,
+    BUCKET,
+    BUCKET_NAME,
+    INODE,
+    INFO,
+    CHUNK,
+    ORPHAN,
+    DENTRY,
+    COOKIE,
+    STRIPE,
+    RETIRED,
+    MISSING,
+    SESSION,
+    REPLY,
+    BLOCK,
+    OWNED,
+    UPLOAD,
+    UPLOAD_KEY,
+    PART,
+    COMPLETED,
+    COMPLETED_ORDER,
 ];
 
 fn key(family: u8, parts: &[&[u8]]) -> Vec<u8> {

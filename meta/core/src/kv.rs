@@ -13,6 +13,7 @@ pub struct StateError(pub String);
 pub trait KvRead {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StateError>;
     /// Visits pairs with `from <= key < to` in byte order until `visit` breaks.
+    #[expect(clippy::type_complexity, reason = "one callback, spelt out where it is implemented")]
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<(), StateError>;
 }
 

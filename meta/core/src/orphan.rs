@@ -50,15 +50,12 @@ pub(crate) fn reap_cuts(tx: &mut Tx, ino: InodeId, inode: &mut Inode, chunks_max
         && let Body::File { cuts, .. } = &mut inode.body
         && let Some(cut) = cuts.last_mut()
     {
-        match chunk::free(tx, ino, cut.from..cut.to, left, Some(cut.number), net)? {
-            Some(next) => {
-                cut.from = next;
-                left = 0;
-            }
-            None => {
-                cuts.pop();
-                left -= 1;
-            }
+        let freed = chunk::free(tx, ino, cut.from..cut.to, left, Some(cut.number), net)?;
+        // A cut with nothing under it costs a look, too.
+        left = left.saturating_sub(freed.seen.max(1));
+        match freed.next {
+            Some(next) => cut.from = next,
+            None => drop(cuts.pop()),
         }
     }
     keep_tail(tx, ino, inode)
@@ -101,7 +98,7 @@ fn reap_inode(tx: &mut Tx, ctx: Ctx, ino: InodeId, chunks_max: u32) -> Done<bool
     if let Body::File { reaping, .. } = &mut inode.body {
         *reaping = true;
         let mut net = Net::default();
-        let left = chunk::free(tx, ino, 0..u32::MAX, chunks_max, None, &mut net)?;
+        let left = chunk::free(tx, ino, 0..u32::MAX, chunks_max, None, &mut net)?.next;
         inode.mapped = mapped_after(&inode, &net)?;
         stripes::settle(tx, ctx, &net, Default::default())?;
         if left.is_some() {

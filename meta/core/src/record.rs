@@ -148,9 +148,14 @@ impl Piece {
 /// number at or above it that covers the chunk has killed it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Chunk {
-    Whole { born: u64, pieces: Vec<Piece> },
+    Whole {
+        born: u64,
+        pieces: Vec<Piece>,
+    },
     /// The pieces are in one record per 64 KiB block.
-    Split { born: u64 },
+    Split {
+        born: u64,
+    },
 }
 
 /// Pieces of one block of a split chunk.

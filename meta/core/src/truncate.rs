@@ -31,7 +31,7 @@ pub(crate) fn truncate(tx: &mut Tx, ctx: Ctx, ino: InodeId, number: u64, size: u
         }
         let old_end = inode.size.div_ceil(CHUNK as u64) as u32;
         let to = inode.cuts().last().map_or(old_end, |c| c.to.max(old_end));
-        let left = if from < to { chunk::free(tx, ino, from..to, CUT_CHUNKS_NOW, None, &mut net)? } else { None };
+        let left = if from < to { chunk::free(tx, ino, from..to, CUT_CHUNKS_NOW, None, &mut net)?.next } else { None };
         if let Body::File { cuts, .. } = &mut inode.body {
             cuts.retain(|c| c.from < from);
             if let Some(last) = cuts.last_mut() {

@@ -1,7 +1,7 @@
 use super::*;
-use crate::NoEvents;
 use crate::ids::IdPool;
-use holdfast_objstore_proto::meta::{AttrChange, Extent, Owner, Publish, Shape};
+use crate::{NoEvents, Use};
+use holdfast_objstore_proto::meta::{AttrChange, Extent, Kind, Owner, Publish, Shape};
 use holdfast_objstore_proto::{Code, Codec};
 use std::sync::Weak;
 use std::time::Duration;

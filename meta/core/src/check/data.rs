@@ -106,12 +106,10 @@ fn within_size(r: &mut Report, inode: &Inode, chunk: u32, born: u64, pieces: &[P
 }
 
 fn parts(r: &mut Report, stripes: &BTreeMap<StripeId, StripeRecord>, live: &mut Live) {
-    let uploads: BTreeMap<UploadId, UploadRecord> = r.all::<UploadRecord>(keys::UPLOAD).into_iter().map(|(k, v)| (UploadId(number(&k, 0)), v)).collect();
-    let abandoned: BTreeSet<UploadId> = r
-        .all::<Orphan>(keys::ORPHAN)
-        .into_iter()
-        .filter_map(|(_, o)| if let Orphan::Parts { of } = o { Some(of) } else { None })
-        .collect();
+    let uploads: BTreeMap<UploadId, UploadRecord> =
+        r.all::<UploadRecord>(keys::UPLOAD).into_iter().map(|(k, v)| (UploadId(number(&k, 0)), v)).collect();
+    let abandoned: BTreeSet<UploadId> =
+        r.all::<Orphan>(keys::ORPHAN).into_iter().filter_map(|(_, o)| if let Orphan::Parts { of } = o { Some(of) } else { None }).collect();
     let mut listed = 0;
     for (key, _) in r.raw(keys::UPLOAD_KEY) {
         listed += 1;

@@ -18,7 +18,9 @@ pub(super) fn check(r: &mut Report) -> Inodes {
     orphans(r, &inodes);
     for (k, _) in r.all::<ObjectInfo>(keys::INFO) {
         let ino = InodeId(number(&k, 0));
-        r.expect(inodes.get(&ino).is_some_and(|i| matches!(i.kind(), Kind::File | Kind::Dir)), || format!("{ino} has an object record and is no file or directory"));
+        r.expect(inodes.get(&ino).is_some_and(|i| matches!(i.kind(), Kind::File | Kind::Dir)), || {
+            format!("{ino} has an object record and is no file or directory")
+        });
     }
     inodes
 }
@@ -62,7 +64,9 @@ fn dentries(r: &mut Report, inodes: &Inodes) -> Names {
             continue;
         };
         r.expect(flat || crate::dir::check_name(bare).is_ok(), || format!("{}: it cannot be a name", show()));
-        r.expect(inodes.get(&d.ino).is_some_and(|i| i.kind() == d.kind), || format!("{}: {} is not there, or of another kind", show(), d.ino));
+        r.expect(inodes.get(&d.ino).is_some_and(|i| i.kind() == d.kind), || {
+            format!("{}: {} is not there, or of another kind", show(), d.ino)
+        });
         r.expect(names.insert((dir, bare.to_vec()), d).is_none(), || format!("{}: it is there twice", show()));
     }
     names

@@ -8,7 +8,8 @@ use holdfast_objstore_proto::SessionId;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn check(r: &mut Report) {
-    let sessions: BTreeMap<SessionId, Session> = r.all::<Session>(keys::SESSION).into_iter().map(|(k, v)| (SessionId(number(&k, 0)), v)).collect();
+    let sessions: BTreeMap<SessionId, Session> =
+        r.all::<Session>(keys::SESSION).into_iter().map(|(k, v)| (SessionId(number(&k, 0)), v)).collect();
     for (key, _) in r.raw(keys::REPLY) {
         let (session, seq) = (SessionId(number(&key, 0)), number(&key, 8));
         r.expect(sessions.get(&session).is_some_and(|s| seq > s.trimmed), || format!("reply {seq} of {session} should be forgotten"));
@@ -31,7 +32,9 @@ pub(super) fn check(r: &mut Report) {
     for (id, s) in &sessions {
         let count = |stripes| held.get(&(*id, stripes)).copied().unwrap_or(0);
         let found = (count(true), count(false));
-        r.expect(found == (s.stripe_blocks, s.inode_blocks), || format!("{id} says it holds {:?} id blocks, it holds {found:?}", (s.stripe_blocks, s.inode_blocks)));
+        r.expect(found == (s.stripe_blocks, s.inode_blocks), || {
+            format!("{id} says it holds {:?} id blocks, it holds {found:?}", (s.stripe_blocks, s.inode_blocks))
+        });
     }
     let buckets = r.all::<BucketRecord>(keys::BUCKET).len() as u32;
     match load::<Counters>(r.kv, &keys::counters()) {

@@ -71,7 +71,11 @@ fn every_case_of_the_table_is_decided_as_the_contract_says() {
             for caching in [false, true] {
                 for may_grant in [false, true] {
                     let asker = Asker { session: ME, caching };
-                    assert_eq!(decide(&row, asker, ask, may_grant), expected(&row, caching, ask, may_grant), "{row:?} {ask:?} caching={caching} may_grant={may_grant}");
+                    assert_eq!(
+                        decide(&row, asker, ask, may_grant),
+                        expected(&row, caching, ask, may_grant),
+                        "{row:?} {ask:?} caching={caching} may_grant={may_grant}"
+                    );
                     cases += 1;
                 }
             }

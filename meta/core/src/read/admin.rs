@@ -62,7 +62,8 @@ pub fn missing(kv: &dyn KvRead, after: Option<StripeId>, max: usize) -> Result<M
     let mut stripes = Vec::new();
     for (key, _) in page(kv, keys::MISSING, after.map(keys::missing), max)? {
         let id = keys::parse_stripe(&key).ok_or_else(|| broken("a key of the repair queue has another form"))?;
-        let record: StripeRecord = load(kv, &keys::stripe(id))?.ok_or_else(|| broken(format!("{id} waits for repair and has no record")))?;
+        let record: StripeRecord =
+            load(kv, &keys::stripe(id))?.ok_or_else(|| broken(format!("{id} waits for repair and has no record")))?;
         stripes.push(record.meta);
     }
     Ok(Ok(stripes))

@@ -73,9 +73,10 @@ fn list_in(kv: &dyn KvRead, bucket: BucketId, query: &ListQuery) -> Done<ListPag
             }
         }
         if visits >= LIST_VISITS_MAX.saturating_add(query.keys_max) {
-            // Items come before what was only passed, unless the last one is a common prefix the walk is inside or behind of.
             page.next = Some(match page.items.last() {
                 Some(ListItem::CommonPrefix(p)) if key.starts_with(p) => p.clone(),
+                // A directory that was only passed must not be taken for a common prefix that was shown: its keys are to come.
+                _ if walk.tree && key.ends_with(b"/") => [&key[..], b"\0"].concat().into(),
                 _ => key.into(),
             });
             return Ok(page);

@@ -39,7 +39,10 @@ fn extents_are_cut_at_chunk_borders_and_joined_within() {
     let mut p = w.publish(g, &[(0, 200)]);
     let id = p.stripes[0].id;
     // Written as two runs of one stripe: one extent.
-    p.extents = vec![Extent { offset: 100, len: 100, stripe: id, stripe_offset: 100 }, Extent { offset: 0, len: 100, stripe: id, stripe_offset: 0 }];
+    p.extents = vec![
+        Extent { offset: 100, len: 100, stripe: id, stripe_offset: 100 },
+        Extent { offset: 0, len: 100, stripe: id, stripe_offset: 0 },
+    ];
     w.attr_of(Command::Publish(p));
     assert_eq!(w.map(g), [(0, 200, id, 0)]);
 }

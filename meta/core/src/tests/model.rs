@@ -64,7 +64,7 @@ impl Game {
     }
 
     fn name(&mut self) -> &'static str {
-        *self.rng.pick::<&'static str>(NAMES)
+        self.rng.pick::<&'static str>(NAMES)
     }
 
     fn dir(&mut self) -> InodeId {
@@ -142,7 +142,9 @@ impl Game {
         let kind = *self.rng.pick(&[Kind::File, Kind::File, Kind::Dir, Kind::Dir, Kind::Symlink]);
         let target = if kind == Kind::Symlink { name("t") } else { name("") };
         let want = self.m.create(dir, n, ino, kind);
-        self.expect(Command::Create { dir, name: name(n), ino, kind, mode: 0o755, owner: OWNER, rdev: 0, target }, want, |r, _| matches!(r, Reply::Attr(_)));
+        self.expect(Command::Create { dir, name: name(n), ino, kind, mode: 0o755, owner: OWNER, rdev: 0, target }, want, |r, _| {
+            matches!(r, Reply::Attr(_))
+        });
     }
 
     fn link(&mut self) {
@@ -254,7 +256,8 @@ impl Game {
             let cells = 1 + self.rng.below(300);
             let (mut runs, mut stripes) = self.runs(cells);
             // Parts are in order and do not overlap: one run.
-            (runs.truncate(1), stripes.truncate(1));
+            runs.truncate(1);
+            stripes.truncate(1);
             let number = 1 + self.rng.below(4) as u16;
             let etag = format!("part-{}", self.w.seq);
             let extents = runs.iter().map(Run::extent).collect();
@@ -270,7 +273,16 @@ impl Game {
             let etag = format!("joined-{}", ino.0);
             let want = self.m.complete(bucket, upload, ino, &parts, &etag);
             let info = ObjectInfo { etag: Some(etag), ..Default::default() };
-            let c = Command::CompleteUpload { bucket, upload, ino, parts, info, owner: OWNER, part_bytes_min: 0, condition: Default::default() };
+            let c = Command::CompleteUpload {
+                bucket,
+                upload,
+                ino,
+                parts,
+                info,
+                owner: OWNER,
+                part_bytes_min: 0,
+                condition: Default::default(),
+            };
             self.expect(c, want, |r, w| matches!(r, Reply::Put { replaced, .. } if replaced == w));
             let w = &self.w;
             self.m.learn(|dir, n| w.look(dir, n).map(|a| a.ino).unwrap());
@@ -361,7 +373,7 @@ impl Game {
                     assert_eq!(a.size, node.cells * CELL, "{ino}");
                     let mut cells = BTreeMap::new();
                     for (offset, len, stripe, at) in self.w.map(*ino) {
-                        assert!(offset % CELL == 0 && len as u64 % CELL == 0);
+                        assert!(offset.is_multiple_of(CELL) && (len as u64).is_multiple_of(CELL));
                         assert!(!retired.contains(&stripe), "{stripe} is in use and retired");
                         for i in 0..len as u64 / CELL {
                             cells.insert(offset / CELL + i, (stripe, at + (i * CELL) as u32));
@@ -423,8 +435,22 @@ fn random_commands_agree_with_the_reference() {
         play(seed, 400).1.into_iter().for_each(|(what, n)| *done.entry(what).or_default() += n);
     }
     for what in [
-        "Create", "Link", "Unlink", "Rmdir", "Rename", "SetAttr", "Truncate", "Publish", "PutObject", "DeleteObject", "CreateUpload", "PutPart",
-        "CompleteUpload", "AbortUpload", "(split chunk)", "(pending cut)",
+        "Create",
+        "Link",
+        "Unlink",
+        "Rmdir",
+        "Rename",
+        "SetAttr",
+        "Truncate",
+        "Publish",
+        "PutObject",
+        "DeleteObject",
+        "CreateUpload",
+        "PutPart",
+        "CompleteUpload",
+        "AbortUpload",
+        "(split chunk)",
+        "(pending cut)",
     ] {
         assert!(done.get(what).is_some_and(|n| *n >= 10), "{what} was hardly tried: {done:?}");
     }

@@ -252,7 +252,13 @@ fn a_copy_shares_stripes_until_the_last_one_goes() {
 fn buckets_are_made_once_and_removed_empty() {
     let mut w = World::new();
     let flat = w.bucket("flat", Shape::Flat);
-    let make = |n: &str| Command::CreateBucket { name: name(n), shape: Shape::Tree, code: holdfast_objstore_proto::Code::new(4, 2), owner: OWNER, mode: 0o700 };
+    let make = |n: &str| Command::CreateBucket {
+        name: name(n),
+        shape: Shape::Tree,
+        code: holdfast_objstore_proto::Code::new(4, 2),
+        owner: OWNER,
+        mode: 0o700,
+    };
     w.fails(make("flat"), MetaError::BucketExists);
     w.fails_like(make("ab"), MetaError::Invalid(String::new()));
     w.fails_like(make(&"x".repeat(64)), MetaError::Invalid(String::new()));
@@ -263,7 +269,9 @@ fn buckets_are_made_once_and_removed_empty() {
     w.put_ok(flat.id, "k", 1);
     w.fails(delete(), MetaError::BucketNotEmpty);
     w.delete(flat.id, "k");
-    let Reply::Upload(upload) = w.run(Command::CreateUpload { bucket: flat.id, key: name("k"), info: Default::default() }) else { panic!() };
+    let Reply::Upload(upload) = w.run(Command::CreateUpload { bucket: flat.id, key: name("k"), info: Default::default() }) else {
+        panic!()
+    };
     w.fails(delete(), MetaError::BucketNotEmpty);
     w.run(Command::AbortUpload { bucket: flat.id, upload });
     assert_eq!(w.run(delete()), Reply::Done);

@@ -79,7 +79,12 @@ fn only_the_service_does_its_work_and_only_nobody_opens_sessions() {
         let s = w.stripe(1);
         Command::SwapStripe { old: s.clone(), new: s }
     };
-    for c in [Command::Evict { session: w.session }, Command::ReapOrphan { ino: InodeId(1), chunks_max: 1 }, Command::ForgetStripes { stripes: vec![] }, swap] {
+    for c in [
+        Command::Evict { session: w.session },
+        Command::ReapOrphan { ino: InodeId(1), chunks_max: 1 },
+        Command::ForgetStripes { stripes: vec![] },
+        swap,
+    ] {
         w.fails(c, MetaError::NotPermitted);
     }
     w.fails(Command::OpenSession { client: "x".into() }, MetaError::NotPermitted);
@@ -94,7 +99,16 @@ fn only_the_service_does_its_work_and_only_nobody_opens_sessions() {
 fn ids_are_granted_once_and_spent_once() {
     let mut w = World::new();
     let root = w.tree.root;
-    let create = |ino, n: &str| Command::Create { dir: root, name: name(n), ino, kind: Kind::File, mode: 0, owner: super::world::OWNER, rdev: 0, target: name("") };
+    let create = |ino, n: &str| Command::Create {
+        dir: root,
+        name: name(n),
+        ino,
+        kind: Kind::File,
+        mode: 0,
+        owner: super::world::OWNER,
+        rdev: 0,
+        target: name(""),
+    };
     let Reply::Inodes(a) = w.run(Command::GrantInodes { count: 600 }) else { panic!() };
     let Reply::Inodes(b) = w.run(Command::GrantInodes { count: 600 }) else { panic!() };
     assert!(b.first.0 >= a.first.0 + a.count);

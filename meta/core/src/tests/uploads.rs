@@ -17,7 +17,16 @@ fn part(w: &mut World, bucket: BucketId, upload: UploadId, number: u16, len: u32
     let s = w.stripe(len);
     let extents = vec![Extent { offset: 0, len, stripe: s.id, stripe_offset: 0 }];
     let id = s.id;
-    let put = Command::PutPart { bucket, upload, number, size: len as u64, etag: format!("e{number}"), checksums: vec![], extents, stripes: vec![s] };
+    let put = Command::PutPart {
+        bucket,
+        upload,
+        number,
+        size: len as u64,
+        etag: format!("e{number}"),
+        checksums: vec![],
+        extents,
+        stripes: vec![s],
+    };
     assert_eq!(w.run(put), Reply::Done);
     id
 }
@@ -117,7 +126,16 @@ fn a_part_sent_again_replaces_and_an_abort_frees_all() {
     assert!(w.reap_all(20) > 7);
     assert_eq!(w.retired(), all);
     assert_eq!(w.stats().live, 0);
-    let gone = Command::PutPart { bucket: b, upload: u, number: 1, size: 0, etag: String::new(), checksums: vec![], extents: vec![], stripes: vec![] };
+    let gone = Command::PutPart {
+        bucket: b,
+        upload: u,
+        number: 1,
+        size: 0,
+        etag: String::new(),
+        checksums: vec![],
+        extents: vec![],
+        stripes: vec![],
+    };
     w.fails(gone, MetaError::NoSuchUpload);
 }
 
@@ -136,7 +154,10 @@ fn uploads_are_listed_by_key_then_id() {
     assert_eq!(list("c", None, 10), [ids[5]]);
     w.fails_like(Command::CreateUpload { bucket: b, key: name("a\0b"), info: Default::default() }, MetaError::Invalid(String::new()));
     let tree = w.tree.id;
-    w.fails_like(Command::CreateUpload { bucket: tree, key: name("a//b"), info: Default::default() }, MetaError::KeyConflict(String::new()));
+    w.fails_like(
+        Command::CreateUpload { bucket: tree, key: name("a//b"), info: Default::default() },
+        MetaError::KeyConflict(String::new()),
+    );
     w.fails_like(Command::CreateUpload { bucket: tree, key: name("a/"), info: Default::default() }, MetaError::KeyConflict(String::new()));
     w.fails(Command::CreateUpload { bucket: BucketId(99), key: name("a"), info: Default::default() }, MetaError::NoSuchBucket);
 }

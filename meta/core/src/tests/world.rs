@@ -221,7 +221,11 @@ impl World {
             extents.push(Extent { offset: 0, len, stripe: s.id, stripe_offset: 0 });
             stripes.push(s);
         }
-        let info = ObjectInfo { etag: Some(format!("md5-of-{key}-{len}")), headers: vec![("content-type".into(), "text/plain".into())], ..Default::default() };
+        let info = ObjectInfo {
+            etag: Some(format!("md5-of-{key}-{len}")),
+            headers: vec![("content-type".into(), "text/plain".into())],
+            ..Default::default()
+        };
         PutObject {
             bucket,
             key: name(key),

@@ -91,7 +91,8 @@ fn conflict<T>() -> Is<T> {
 
 impl Model {
     pub fn new<const N: usize>(buckets: [(&Bucket, bool); N]) -> Self {
-        let mut m = Model { nodes: BTreeMap::new(), roots: BTreeMap::new(), uploads: BTreeMap::new(), unknown: Vec::new(), stand_in: 1 << 50 };
+        let mut m =
+            Model { nodes: BTreeMap::new(), roots: BTreeMap::new(), uploads: BTreeMap::new(), unknown: Vec::new(), stand_in: 1 << 50 };
         for (b, flat) in buckets {
             m.roots.insert(b.id, b.root);
             let mut node = m.node(Kind::Dir, b.root);
@@ -247,7 +248,6 @@ impl Model {
         }
     }
 
-    #[expect(clippy::type_complexity, reason = "as the reply has it")]
     pub fn rename(&mut self, from: (InodeId, &str), to: (InodeId, &str), mode: RenameMode) -> Is<(InodeId, Option<(InodeId, u32)>)> {
         self.open(from.0)?;
         self.open(to.0)?;
@@ -371,7 +371,6 @@ impl Model {
     }
 
     /// Where a PUT goes: the deepest directory, the names to make, the last name.
-    #[expect(clippy::type_complexity, reason = "three things that belong together once")]
     fn spot<'k>(&self, bucket: BucketId, key: &'k str) -> Is<(InodeId, Vec<&'k str>, &'k str, bool)> {
         let Some((parents, last, dir)) = self.path(bucket, key) else { return conflict() };
         let mut at = self.roots[&bucket];
