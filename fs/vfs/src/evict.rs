@@ -28,7 +28,6 @@ impl Vfs {
             st.discard();
             st.lease.reset();
             st.gate = false;
-            st.truncating = None;
             inode.changed.notify_waiters();
         }
         let Some(me) = self.me.upgrade() else { return };

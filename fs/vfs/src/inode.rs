@@ -112,8 +112,8 @@ impl ErrorLog {
 #[derive(Default)]
 pub struct MapCache {
     pub tree: ExtentTree,
-    /// Chunks known, with the extents each had when it was loaded.
-    pub chunks: HashMap<u32, u32>,
+    /// Chunks known, each with the number of its loading.
+    pub chunks: HashMap<u32, u64>,
     /// Raised by whatever makes a map read under way stale.
     pub epoch: u64,
 }
@@ -131,14 +131,13 @@ impl MapCache {
         }
     }
 
-    pub fn load(&mut self, chunks: Range<u32>, extents: &[MappedExtent]) {
+    pub fn load(&mut self, chunks: Range<u32>, extents: &[MappedExtent], loading: u64) {
         for c in chunks {
             self.forget_chunk(c);
-            self.chunks.insert(c, 0);
+            self.chunks.insert(c, loading);
         }
         for e in extents {
-            if let Some(n) = self.chunks.get_mut(&((e.offset / CHUNK_BYTES) as u32)) {
-                *n += 1;
+            if self.chunks.contains_key(&((e.offset / CHUNK_BYTES) as u32)) {
                 self.tree.insert(e.offset, Place { len: e.len, stripe: e.stripe.clone(), stripe_offset: e.stripe_offset, born: 0 }, |_| {});
             }
         }
@@ -249,6 +248,7 @@ impl State {
         self.map.forget();
         self.attr = None;
         self.reserved_end = 0;
+        self.truncating = None;
         self.unpublished_since = None;
     }
 

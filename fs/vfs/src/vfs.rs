@@ -31,6 +31,23 @@ const TICK: Duration = Duration::from_millis(500);
 /// Inodes written back at once by the clockwork and by `sync_all`.
 const SYNCS_AT_ONCE: usize = 16;
 
+/// Cached map chunks in the order they were loaded.
+#[derive(Default)]
+pub(crate) struct LoadedMaps {
+    pub queue: VecDeque<LoadedChunk>,
+    /// Extents of all in the queue when they were loaded.
+    pub extents: usize,
+    /// Counts loadings.
+    pub loadings: u64,
+}
+
+pub(crate) struct LoadedChunk {
+    pub inode: Weak<Inode>,
+    pub chunk: u32,
+    pub extents: usize,
+    pub loading: u64,
+}
+
 /// A mounted bucket. Made by [`Vfs::connect`].
 pub struct Vfs {
     pub(crate) me: Weak<Vfs>,
@@ -54,8 +71,7 @@ pub struct Vfs {
     pub(crate) recent: Mutex<RecentRecalls>,
     /// 0: not asked yet, 1: the kernel has epochs, 2: it has not.
     pub(crate) epochs: AtomicU8,
-    /// Cached map chunks in the order they were loaded, with their extents, and the sum of those.
-    pub(crate) maps: Mutex<(VecDeque<(Weak<Inode>, u32, usize)>, usize)>,
+    pub(crate) maps: Mutex<LoadedMaps>,
     stopping: AtomicBool,
     metrics: Arc<Metrics>,
 }

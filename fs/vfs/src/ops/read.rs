@@ -8,7 +8,7 @@ use crate::error;
 use crate::handle::Handle;
 use crate::inode::{Inode, State, chunks_of};
 use crate::types::{Error, ReadArgs, Result};
-use crate::vfs::Vfs;
+use crate::vfs::{LoadedChunk, Vfs};
 use bytes::Bytes;
 use futures::future::try_join_all;
 use holdfast_meta_client::Use;
@@ -174,38 +174,48 @@ impl Vfs {
         let epoch = inode.state.lock().map.epoch;
         self.metrics().vfs_map_reads.inc();
         let extents = s.meta.extents(inode.ino, chunks.clone()).await.map_err(|e| self.meta_error(&s, e))?;
+        let loading;
         {
             let mut st = inode.state.lock();
             if st.map.epoch != epoch || !st.lease.is_held() || !self.is_current(&s) {
                 return Ok(());
             }
-            st.map.load(chunks.clone(), &extents);
+            loading = {
+                let mut maps = self.maps.lock();
+                maps.loadings += 1;
+                maps.loadings
+            };
+            st.map.load(chunks.clone(), &extents, loading);
         }
-        self.bound_maps(inode, chunks, extents.len());
+        self.bound_maps(inode, chunks, extents.len(), loading);
         Ok(())
     }
 
-    /// Forgets the chunks loaded longest ago, beyond the limit.
-    fn bound_maps(&self, inode: &Arc<Inode>, chunks: Range<u32>, extents: usize) {
+    /// Forgets the chunks loaded longest ago, beyond the limit; never those just loaded.
+    fn bound_maps(&self, inode: &Arc<Inode>, chunks: Range<u32>, extents: usize, loading: u64) {
         let mut old = Vec::new();
         {
             let mut maps = self.maps.lock();
-            let (queue, sum) = &mut *maps;
+            let maps = &mut *maps;
             // An empty chunk takes room too.
             let each = extents.div_ceil(chunks.len().max(1)) + 1;
             for chunk in chunks {
-                queue.push_back((Arc::downgrade(inode), chunk, each));
-                *sum += each;
+                maps.queue.push_back(LoadedChunk { inode: Arc::downgrade(inode), chunk, extents: each, loading });
+                maps.extents += each;
             }
-            while *sum > self.config.map_extents_max && queue.len() > 1 {
-                let (inode, chunk, n) = queue.pop_front().expect("just seen");
-                *sum -= n;
-                old.push((inode, chunk));
+            while maps.extents > self.config.map_extents_max && maps.queue.front().is_some_and(|c| c.loading != loading) {
+                let c = maps.queue.pop_front().expect("just seen");
+                maps.extents -= c.extents;
+                old.push(c);
             }
         }
-        for (inode, chunk) in old {
-            if let Some(inode) = inode.upgrade() {
-                inode.state.lock().map.forget_chunk(chunk);
+        for c in old {
+            if let Some(inode) = c.inode.upgrade() {
+                let mut st = inode.state.lock();
+                // It may have been loaded again since.
+                if st.map.chunks.get(&c.chunk) == Some(&c.loading) {
+                    st.map.forget_chunk(c.chunk);
+                }
             }
         }
     }

@@ -26,20 +26,27 @@ impl Vfs {
     /// Writes all of `data` and answers its length. Errors of earlier background writes come first, once.
     pub async fn write(&self, a: WriteArgs) -> Result<u32> {
         self.metrics().vfs_ops.inc();
-        let handle = self.handle(a.handle)?;
-        let inode = &handle.inode;
-        if !a.from_cache {
-            if !handle.writable() {
+        let handle = match self.handle(a.handle) {
+            // The kernel's write-back takes whichever handle it finds, or none.
+            Err(_) | Ok(_) if a.from_cache => None,
+            handle => Some(handle?),
+        };
+        let inode = match &handle {
+            Some(h) => &h.inode,
+            None => &self.inode(a.node)?,
+        };
+        if let Some(h) = &handle {
+            if !h.writable() {
                 return Err(Error::BadHandle);
             }
-            handle.check()?;
+            h.check()?;
             inode.until(|st| (!st.gate).then_some(())).await;
         }
         let len = u32::try_from(a.data.len()).map_err(|_| Error::Invalid)?;
         if len == 0 {
             return Ok(0);
         }
-        let append = handle.appends() && !a.from_cache;
+        let append = handle.as_ref().is_some_and(|h| h.appends());
         if !append && a.offset.saturating_add(len as u64) > FILE_BYTES_MAX {
             return Err(Error::FileTooLarge);
         }
@@ -56,10 +63,9 @@ impl Vfs {
             if !taken {
                 continue;
             }
-            if a.sync || handle.syncs() {
-                self.sync_for(&handle).await?;
-            } else {
-                self.bound_pending(inode).await;
+            match &handle {
+                Some(h) if a.sync || h.syncs() => self.sync_for(h).await?,
+                _ => self.bound_pending(inode).await,
             }
             break;
         }

@@ -169,8 +169,9 @@ async fn a_mapped_page_pushed_out_by_a_recall_is_taken_in_and_published() {
     let f = m.file("f").await;
     m.put(f, 0, vec![1; 8192]).await;
     let vfs = m.vfs.clone();
+    let first = std::sync::atomic::AtomicBool::new(true);
     *m.kernel.hook.lock() = Some(Box::new(move |node, offset| {
-        if offset < 0 {
+        if offset < 0 || !first.swap(false, std::sync::atomic::Ordering::SeqCst) {
             return None;
         }
         let vfs = vfs.clone();

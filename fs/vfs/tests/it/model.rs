@@ -57,9 +57,16 @@ impl File {
         if got.len() < self.size_min || got.len() > self.data.len() {
             return Err(format!("size {} not in {}..={}", got.len(), self.size_min, self.data.len()));
         }
-        for (i, b) in got.iter().enumerate() {
-            if self.data[i] != *b && !self.maybe.get(&i).is_some_and(|m| m.contains(b)) {
-                return Err(format!("byte {i} is {b}, was {}", self.data[i]));
+        // Block by block, because most are equal.
+        for (block, part) in got.chunks(4096).enumerate() {
+            let at = block * 4096;
+            if self.data[at..at + part.len()] == *part {
+                continue;
+            }
+            for (i, b) in part.iter().enumerate().map(|(i, b)| (at + i, b)) {
+                if self.data[i] != *b && !self.maybe.get(&i).is_some_and(|m| m.contains(b)) {
+                    return Err(format!("byte {i} is {b}, was {}", self.data[i]));
+                }
             }
         }
         Ok(())
@@ -79,6 +86,10 @@ struct Model {
 
 const CHUNK: u64 = 4 << 20;
 
+fn zero(data: &[u8]) -> bool {
+    data.chunks(4096).all(|c| *c == [0; 4096][..c.len()])
+}
+
 impl Model {
     fn new() -> Self {
         let mut m = Model { next: 1, ..Default::default() };
@@ -89,7 +100,7 @@ impl Model {
     /// A place in a file near its start or across a chunk's border.
     fn place(r: &mut Rng) -> u64 {
         let near = r.below(12_000);
-        if r.below(4) == 0 { CHUNK - 6_000 + near } else { near }
+        if r.below(8) == 0 { CHUNK - 6_000 + near } else { near }
     }
     fn dir(&self, r: &mut Rng) -> Id {
         let mut ids: Vec<Id> = self.dirs.keys().copied().collect();
@@ -359,8 +370,8 @@ impl Run {
         }
         let from = self.r.below(data.len() as u64);
         match soon(self.m.lseek(handle, from, Seek::Data)).await {
-            Ok(o) => assert!(o >= from && data[from as usize..o as usize].iter().all(|b| *b == 0), "{at}"),
-            Err(e) => assert!(e == Error::NoSuchOffset && data[from as usize..].iter().all(|b| *b == 0), "{at}"),
+            Ok(o) => assert!(o >= from && zero(&data[from as usize..o as usize]), "{at}"),
+            Err(e) => assert!(e == Error::NoSuchOffset && zero(&data[from as usize..]), "{at}"),
         }
     }
 
@@ -427,7 +438,7 @@ async fn run(seed: u64, steps: usize, foreign: bool) {
 fn seeds() -> (u64, u64) {
     let from = std::env::var("SEED").ok().and_then(|s| s.parse().ok());
     let count = std::env::var("SEEDS").ok().and_then(|s| s.parse().ok());
-    (from.unwrap_or(1), count.unwrap_or(if from.is_some() { 1 } else { 24 }))
+    (from.unwrap_or(1), count.unwrap_or(if from.is_some() { 1 } else { 12 }))
 }
 
 /// One failing seed again: `SEED=n cargo test -p holdfast-fs-vfs --test it model`.
