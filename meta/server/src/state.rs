@@ -67,7 +67,6 @@ pub(crate) struct State {
     watches: Watches,
     /// Bytes of both overlays.
     overlay_bytes: AtomicUsize,
-    sealed_bytes: AtomicUsize,
     /// Folding no longer gives way to others: somebody waits for it to end.
     hurry: AtomicBool,
     config: StateConfig,
@@ -116,7 +115,6 @@ impl State {
             failure: OnceLock::new(),
             watches: Watches::default(),
             overlay_bytes: AtomicUsize::new(0),
-            sealed_bytes: AtomicUsize::new(0),
             hurry: AtomicBool::new(false),
             config,
             metrics,
@@ -130,22 +128,27 @@ impl State {
         result.inspect_err(|e| self.fail(e))
     }
 
-    /// Changes the state as one batch, and says whether it is time for a checkpoint.
+    /// Changes the state as one batch; begins a checkpoint when it is time for one.
     pub(crate) fn update<T>(&self, change: impl FnOnce(&mut Layers) -> Result<T, StateError>) -> Result<T, StateError> {
         self.check()?;
         let (result, bytes) = {
             let mut layers = self.layers.write();
             let result = change(&mut layers);
             layers.generation += 1;
+            self.count(&layers);
             (result, layers.active.bytes())
         };
-        let all = bytes + self.sealed_bytes.load(Ordering::Relaxed);
-        self.overlay_bytes.store(all, Ordering::Relaxed);
-        self.metrics.overlay_bytes.set(all as i64);
         if bytes >= self.config.overlay_bytes {
             self.seal();
         }
         result.inspect_err(|e| self.fail(e))
+    }
+
+    /// Notes what the overlays take; under the lock, so that the newest count stays.
+    fn count(&self, layers: &Layers) {
+        let bytes = layers.overlay_bytes();
+        self.overlay_bytes.store(bytes, Ordering::Relaxed);
+        self.metrics.overlay_bytes.set(bytes as i64);
     }
 
     /// The failure that ended the service, if any.
@@ -189,7 +192,6 @@ impl State {
             }
             let overlay = Arc::new(std::mem::take(&mut layers.active));
             layers.sealed = Some(overlay.clone());
-            self.sealed_bytes.store(overlay.bytes(), Ordering::Relaxed);
             Job { overlay, mark: layers.mark.clone(), generation: layers.generation }
         };
         if !folder.send(job) {
@@ -206,8 +208,7 @@ impl State {
         let old = {
             let mut layers = self.layers.write();
             let old = (std::mem::replace(&mut layers.durable, snapshot), layers.sealed.take());
-            self.sealed_bytes.store(0, Ordering::Relaxed);
-            self.overlay_bytes.store(layers.active.bytes(), Ordering::Relaxed);
+            self.count(&layers);
             old
         };
         // Freed outside the lock: a large tree takes a while.

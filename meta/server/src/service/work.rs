@@ -74,13 +74,18 @@ impl Work {
         }
     }
 
-    /// Waits for `until`, or for the end: whether to go on.
-    async fn unless_stopped(&self, until: impl Future<Output = ()>) -> bool {
+    /// Waits for `work`, or for the end: `None` then.
+    async fn or_stop<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut stop = self.stop.subscribe();
         tokio::select! {
-            _ = stop.wait_for(|s| *s) => false,
-            () = until => true,
+            _ = stop.wait_for(|s| *s) => None,
+            done = work => Some(done),
         }
+    }
+
+    /// The same for what is only waited for: whether to go on.
+    async fn unless_stopped(&self, until: impl Future<Output = ()>) -> bool {
+        self.or_stop(until).await.is_some()
     }
 
     fn stopping(&self) -> bool {

@@ -23,6 +23,12 @@ pub(crate) struct Layers {
     pub(super) generation: u64,
 }
 
+impl Layers {
+    pub(super) fn overlay_bytes(&self) -> usize {
+        self.active.bytes() + self.sealed.as_ref().map_or(0, |s| s.bytes())
+    }
+}
+
 impl KvRead for Layers {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StateError> {
         if let Some(v) = self.active.get(key) {

@@ -68,3 +68,33 @@ impl StateMachine for State {
         Box::pin(async { State::checkpoint(self).await.map_err(failed) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_objstore_base::sim::Rng;
+    use holdfast_objstore_proto::meta::{Command, ObjectInfo};
+    use holdfast_objstore_proto::{BucketId, SessionEpoch, SessionId};
+
+    #[test]
+    fn any_bytes_decode_to_a_value_or_an_error() {
+        let info = ObjectInfo { headers: vec![("content-type".into(), "text/plain".into())], ..ObjectInfo::default() };
+        let command = Command::CreateUpload { bucket: BucketId(3), key: Bytes::from_static(b"key"), info };
+        let request = Request { session: SessionId(7), epoch: SessionEpoch(1), seq: 9, acked: 8, command };
+        let whole = encode_request(&request).expect("encodes");
+        assert_eq!(decode::<Request>(&whole), Ok(request));
+        let mut rng = Rng::new(1);
+        for _ in 0..20_000 {
+            let mut bytes = whole.to_vec();
+            for _ in 0..1 + rng.below(4) {
+                let at = rng.below(bytes.len() as u64) as usize;
+                bytes[at] = rng.next_u64() as u8;
+            }
+            bytes.truncate(rng.below(bytes.len() as u64 + 1) as usize);
+            let _ = decode::<Request>(&bytes);
+            let _ = decode_reply(&bytes);
+        }
+        assert!(decode::<Request>(&[]).is_err());
+        assert!(decode::<Request>(&[2, 0, 0]).is_err_and(|e| e.contains("version 2")));
+    }
+}

@@ -83,7 +83,9 @@ async fn round(core: &Arc<Core>) -> MetaResult<Vec<Arc<StripeMeta>>> {
 
 /// Deletes and forgets one batch; whether it is done.
 async fn delete(core: &Arc<Core>, reaper: &dyn StripeReaper, batch: &[Arc<StripeMeta>]) -> bool {
-    let done = match reaper.delete(batch.to_vec()).await {
+    // Half a deletion does no harm: it is made again.
+    let Some(deleted) = core.work.or_stop(reaper.delete(batch.to_vec())).await else { return false };
+    let done = match deleted {
         Ok(()) => core
             .propose_own(Command::ForgetStripes { stripes: batch.iter().map(|s| s.id).collect() })
             .await
