@@ -30,7 +30,7 @@ mod writer;
 mod tests;
 
 pub use checkpoint::Mark;
-pub use dump::{dump, segment_bytes};
+pub use dump::{dump, identity};
 pub use config::{Blocking, Config, OnCorruption};
 pub use error::{Error, Fault, Recovery, Result, Torn};
 pub use format::head::{Head, KIND_MAX, META_BYTES_MAX, META_BYTES_ONE_BLOCK, PAYLOAD_BYTES_MAX};

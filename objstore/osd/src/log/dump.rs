@@ -1,6 +1,7 @@
 //! Printing what a log's folder holds, in whatever state it is. Reads only.
 
 use super::format::head::{KIND_MAX, KIND_SEAL};
+use super::format::root::Root;
 use super::format::{Bad, DATA_START, Position};
 use super::scan::Window;
 use super::{Result, checkpoint, open};
@@ -9,9 +10,9 @@ use holdfast_objstore_base::units::BLOCK;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Bytes of a segment of the log in `dir`.
-pub fn segment_bytes(disk: &dyn Disk, dir: &Path) -> Result<u64> {
-    Ok(open::read_root(disk, dir)?.segment_bytes)
+/// The root of the log in `dir`, without opening it.
+pub fn identity(disk: &dyn Disk, dir: &Path) -> Result<Root> {
+    open::read_root(disk, dir)
 }
 
 /// Prints root, checkpoints, segments by life, and every readable record of each; `describe` says what kind and meta mean.

@@ -93,10 +93,11 @@ impl Inner {
         self.retire_dead().await?;
         // Two checkpoints later no recovery needs the deletes they stand behind.
         for _ in 0..2 {
-            if self.pinned_dead() <= PINNED_MAX && !(self.pinned_dead() > 0 && self.log.space().free == 0) {
+            let pinned = self.pinned_dead();
+            let pressed = pinned > PINNED_MAX || pinned > 0 && self.log.space().free == 0;
+            if !pressed || !self.checkpoint().await? {
                 break;
             }
-            self.checkpoint().await?;
             self.retire_dead().await?;
         }
         Ok(())
@@ -128,13 +129,11 @@ impl Inner {
         }
     }
 
-    async fn checkpoint(self: &Arc<Self>) -> log::Result<()> {
-        let mark = {
-            let mut st = self.state.lock();
-            st.keeping.bytes = 0;
-            drop(st);
-            self.log.mark()
-        };
+    /// Stores the index. False when the slot could not be written: the one before stays, and a start reads more.
+    async fn checkpoint(self: &Arc<Self>) -> log::Result<bool> {
+        self.state.lock().keeping.bytes = 0;
+        // What is indexed from here on may or may not get into the pieces; it is behind the mark and will be read again.
+        let mark = self.log.mark();
         let mut writer = snapshot::Writer::new();
         while {
             let st = self.state.lock();
@@ -146,7 +145,11 @@ impl Inner {
         match self.log.checkpoint(mark, bytes.into()).await {
             Ok(()) => {
                 self.metrics.checkpoints.inc();
-                Ok(())
+                Ok(true)
+            }
+            Err(log::Error::Io(e)) => {
+                tracing::warn!(osd = %self.id(), error = %e, "no checkpoint of the index");
+                Ok(false)
             }
             Err(e) => Err(e),
         }
@@ -170,11 +173,7 @@ impl Osd {
             inner.log.flush().await?;
             let _one = inner.housekeeper.acquire().await.expect("never closed");
             if inner.state.lock().keeping.bytes > 0 {
-                match inner.checkpoint().await {
-                    // The next start reads the tail instead.
-                    Err(log::Error::Io(e)) => tracing::warn!(osd = %inner.id(), error = %e, "no checkpoint at close"),
-                    other => other?,
-                }
+                inner.checkpoint().await?;
             }
             inner.log.close().await
         };

@@ -82,12 +82,13 @@ impl Osd {
             Inspect::Damaged(why) => return Err(OpenError::Damaged(name, why)),
         };
         let log_dir = dir.join(LOG_DIR);
-        let log_config = log_config(&*disk, &log_dir, &config).map_err(|e| refused(&name, e))?;
-        let mut replay = Replay::default();
-        let (log, recovery) = Log::open(disk, &log_dir, log_config, &mut replay).await.map_err(|e| refused(&name, e))?;
-        if log.id() != superblock.log_id {
+        let root = log::identity(&*disk, &log_dir).map_err(|e| refused(&name, e))?;
+        if root.log_id != superblock.log_id {
             return Err(OpenError::Damaged(name, "its log is another OSD's".into()));
         }
+        let log_config = log_config(&*disk, &log_dir, root.segment_bytes, &config)?;
+        let mut replay = Replay::default();
+        let (log, recovery) = Log::open(disk, &log_dir, log_config, &mut replay).await.map_err(|e| refused(&name, e))?;
         let Replay { mut index, bytes, unknown } = replay;
         index.settle(&log.segments().iter().map(|s| s.life).collect());
         if unknown > 0 {
@@ -121,8 +122,7 @@ impl Osd {
 }
 
 /// Turns the capacity into segments: all there may be, and those kept back.
-fn log_config(disk: &dyn Disk, log_dir: &Path, config: &Config) -> log::Result<log::Config> {
-    let segment_bytes = log::segment_bytes(disk, log_dir)?;
+fn log_config(disk: &dyn Disk, log_dir: &Path, segment_bytes: u64, config: &Config) -> Result<log::Config, DiskError> {
     let total = match config.capacity_bytes {
         Some(bytes) => bytes,
         None => {

@@ -112,7 +112,7 @@ async fn a_full_osd_refuses_puts_takes_deletes_survives_restarts_and_has_room_ag
         let (osd, recovery) = open_with(&disk, small.clone()).await;
         assert_eq!((osd.shards() as u64, recovery.faults.len()), (held - round, 0), "round {round}");
         assert!(matches!(osd.put(shard(key(1000), 0, 2)).await, Err(Error::Full { .. })) || round > 0);
-        osd.delete(vec![stripe(round * 3)]).await.unwrap();
+        osd.delete(vec![stripe(round)]).await.unwrap();
         osd.delete(vec![stripe(1000)]).await.unwrap();
         osd.flush().await.unwrap();
         settle(&osd).await;
