@@ -1,7 +1,8 @@
 //! Group commit of one flush domain: who leads, who waits, who is served.
 //!
-//! What always holds: a flush serves everyone who asked before it started; those who ask while it runs are served
-//! together by the next one; there is no timer. Nobody depends on another waiter being polled: when a flush ends every
+//! What always holds: a flush serves everyone who asked before it started, and everyone whose writes had all ended before it
+//! started, also when they ask while it runs or afterwards; others who ask while it runs are served together by the next one;
+//! there is no timer. Nobody depends on another waiter being polled: when a flush ends every
 //! waiter it did not serve is woken, and the first of them to be polled leads. A failure is final for the domain.
 //! What it leaves out: the flush itself (a call on a descriptor, or the simulator's).
 
@@ -17,6 +18,8 @@ use std::task::{Context, Poll, Waker};
 pub(crate) struct FlushGroup {
     id: DomainId,
     poisoned: AtomicBool,
+    /// Writes to files of the domain that have ended, plus one for those of earlier processes.
+    written: AtomicU64,
     /// Counts the tickets served well.
     served: Counter,
     state: Mutex<State>,
@@ -26,9 +29,12 @@ pub(crate) struct FlushGroup {
 struct State {
     /// Flushes started so far; the n-th start has the number n.
     started: u64,
-    /// Number of the newest flush that ended well.
+    /// Number of the newest flush that ended well, and the count of writes it covers.
     finished: u64,
+    stable: u64,
     running: bool,
+    /// The count of writes the newest start covers.
+    covers: u64,
     why: Option<String>,
     /// By key: the flush that serves the waiter, and how to wake it.
     waiters: BTreeMap<u64, (u64, Waker)>,
@@ -63,11 +69,31 @@ impl FlushGroup {
     pub fn new(served: Counter) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = DomainId(NEXT.fetch_add(1, Ordering::Relaxed));
-        Arc::new(Self { id, poisoned: AtomicBool::new(false), served, state: Mutex::default() })
+        Arc::new(Self { id, poisoned: AtomicBool::new(false), written: AtomicU64::new(1), served, state: Mutex::default() })
     }
 
     pub fn id(&self) -> DomainId {
         self.id
+    }
+
+    /// Notes that a write to a file of the domain has ended: flushes that started before do not cover it.
+    pub fn wrote(&self) {
+        self.written.fetch_add(1, Ordering::Release);
+    }
+
+    /// Takes a ticket: it is served by the first flush that started after every write noted so far, be it over, under way
+    /// or the next. So the logs of one device, flushed one after the other, cost it one flush.
+    pub fn ticket_for_written(self: &Arc<Self>) -> Ticket {
+        let need = {
+            let s = self.state.lock();
+            let written = self.written.load(Ordering::Acquire);
+            match (written <= s.stable, s.running && written <= s.covers) {
+                (true, _) => s.finished,
+                (false, true) => s.started,
+                (false, false) => s.started + 1,
+            }
+        };
+        Ticket { group: self.clone(), need, key: None }
     }
 
     /// Takes a ticket: the next flush to start serves it.
@@ -114,6 +140,7 @@ impl Ticket {
         if !s.running {
             s.running = true;
             s.started += 1;
+            s.covers = self.group.written.load(Ordering::Acquire);
             let number = s.started;
             drop(s);
             return Poll::Ready(Turn::Lead(Running { group: self.group.clone(), number, reported: false }));
@@ -160,7 +187,7 @@ impl Running {
         let (waiters, next) = {
             let mut s = self.group.state.lock();
             match outcome {
-                Ok(()) => s.finished = self.number,
+                Ok(()) => (s.finished, s.stable) = (self.number, s.covers),
                 Err(why) => {
                     s.why.get_or_insert(why);
                     self.group.poisoned.store(true, Ordering::Release);
@@ -175,6 +202,7 @@ impl Running {
                 if !s.waiters.is_empty() {
                     s.running = true;
                     s.started += 1;
+                    s.covers = self.group.written.load(Ordering::Acquire);
                     next = Some(Running { group: self.group.clone(), number: s.started, reported: false });
                 }
             }
@@ -237,6 +265,21 @@ mod tests {
         assert!(next.finish_and_go_on(Ok(())).is_none());
         assert!(late.iter_mut().all(served));
         assert_eq!(g.served.get(), 10);
+    }
+
+    #[test]
+    fn who_wrote_nothing_since_the_start_needs_no_flush_of_his_own() {
+        let g = FlushGroup::new(Counter::default());
+        let mut first = g.ticket_for_written();
+        let run = lead(&mut first);
+        let mut during = g.ticket_for_written();
+        assert!(poll(&mut during).is_none());
+        g.wrote();
+        let mut wrote = g.ticket_for_written();
+        run.finish(Ok(()));
+        assert!(served(&mut first) && served(&mut during));
+        lead(&mut wrote).finish(Ok(()));
+        assert!(served(&mut wrote) && served(&mut g.ticket_for_written()));
     }
 
     #[test]

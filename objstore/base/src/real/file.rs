@@ -230,13 +230,14 @@ impl RealFile {
                 e => return Err(h.error("write", e)),
             }
         }
+        h.group.wrote();
         Ok(())
     }
 
     async fn flush_domain(&self) -> Result<()> {
         let h = &self.0;
         h.check()?;
-        let mut ticket = h.group.ticket();
+        let mut ticket = h.group.ticket_for_written();
         loop {
             let running = match poll_fn(|cx| ticket.poll_turn(cx)).await {
                 Turn::Served(Ok(())) => return Ok(()),

@@ -105,7 +105,6 @@ fn device_flushes(stripes: u64, hands: usize) -> Option<u64> {
 }
 
 #[test]
-#[ignore = "needs a disk door that does not flush again for those who wrote nothing since the last flush started"]
 fn six_osds_of_one_device_are_flushed_once() {
     for (stripes, hands) in [(1, 0), (1, 1), (1, 8), (5, 1), (5, 8)] {
         let Some(count) = device_flushes(stripes, hands) else { return };
