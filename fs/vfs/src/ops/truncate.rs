@@ -60,7 +60,7 @@ impl Vfs {
                 None => {
                     let _granting = self.granting();
                     let (attr, grant) = s.meta.getattr(inode.ino).await.map_err(|e| self.meta_error(&s, e))?;
-                    self.granted(&s, inode, &attr, grant, Use::Write);
+                    self.granted(&s, inode, &attr, grant, Use::Read);
                     let next = attr.number + 1;
                     if let Mode::Through(a) = &mut mode {
                         *a = attr;

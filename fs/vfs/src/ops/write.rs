@@ -235,7 +235,7 @@ impl Vfs {
         for _ in 0..THROUGH_TRIES {
             let _granting = self.granting();
             let (attr, grant) = s.meta.getattr(inode.ino).await.map_err(|e| self.meta_error(&s, e))?;
-            self.granted(&s, inode, &attr, grant, Use::Write);
+            self.granted(&s, inode, &attr, grant, Use::Read);
             let at = offset.unwrap_or(attr.size);
             let end = at.saturating_add(data.len() as u64);
             if end > FILE_BYTES_MAX {

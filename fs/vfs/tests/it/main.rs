@@ -8,3 +8,4 @@ mod files;
 mod model;
 mod names;
 mod rig;
+mod stress;
