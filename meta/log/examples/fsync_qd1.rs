@@ -136,7 +136,9 @@ fn fresh(dir: &Path, name: &str) -> Vec<PathBuf> {
 }
 
 async fn open(disk: &RealDisk, dirs: Vec<PathBuf>) -> Arc<dyn MetaLog> {
-    raft::open(Arc::new(disk.clone()), dirs, raft::Config::new(1, true), Arc::new(RealClock), Arc::new(Nothing::default())).await.expect("opens")
+    raft::open(Arc::new(disk.clone()), dirs, raft::Config::new(1, true), Arc::new(RealClock), Arc::new(Nothing::default()))
+        .await
+        .expect("opens")
 }
 
 fn median(mut v: Vec<f64>) -> (f64, f64, f64) {

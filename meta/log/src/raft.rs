@@ -89,7 +89,13 @@ struct RaftLog {
 ///
 /// To be called in the runtime whose thread is to do the work. Fails when the log is missing and not to be made, damaged, or
 /// does not belong to the state.
-pub async fn open(disk: Arc<dyn Disk>, dirs: Vec<PathBuf>, config: Config, clock: Arc<dyn Clock>, sm: Arc<dyn StateMachine>) -> Result<Arc<dyn MetaLog>> {
+pub async fn open(
+    disk: Arc<dyn Disk>,
+    dirs: Vec<PathBuf>,
+    config: Config,
+    clock: Arc<dyn Clock>,
+    sm: Arc<dyn StateMachine>,
+) -> Result<Arc<dyn MetaLog>> {
     let dir = dirs.into_iter().next().ok_or_else(|| Error::Failed("no folder for the metadata log".into()))?;
     let (index, tail) = sm.restore()?;
     let tail = match tail {
@@ -116,7 +122,14 @@ pub async fn open(disk: Arc<dyn Disk>, dirs: Vec<PathBuf>, config: Config, clock
     let shared = machine.shared();
     let store = Store { wal: wal.clone(), clock };
     let raft = Raft::new(config.node, Arc::new(raft_config()?), network::NoNetwork, store, machine).await.map_err(failed)?;
-    let this = Arc::new(RaftLog { raft, wal, shared, health, in_flight: Semaphore::new(PROPOSALS_MAX as usize), wal_bytes_max: config.wal_bytes_max });
+    let this = Arc::new(RaftLog {
+        raft,
+        wal,
+        shared,
+        health,
+        in_flight: Semaphore::new(PROPOSALS_MAX as usize),
+        wal_bytes_max: config.wal_bytes_max,
+    });
     this.clone().lead(&config).await?;
     tokio::spawn(watch_role(this.raft.clone(), this.health.clone(), config.node));
     tokio::spawn(checkpoint_when_grown(this.raft.clone(), this.wal.clone(), this.shared.clone()));
@@ -136,7 +149,9 @@ fn check_state(state: &wal::State, tail: Option<&record::Tail>) -> Result<()> {
     }
     let Some(applied) = applied else { return Ok(()) };
     if state.window.id_at(applied.index) != Some(applied) {
-        return Err(Error::Failed(format!("the metadata log ends before the state or differs from it: applied {applied:?}, last entry {last:?}")));
+        return Err(Error::Failed(format!(
+            "the metadata log ends before the state or differs from it: applied {applied:?}, last entry {last:?}"
+        )));
     }
     Ok(())
 }
@@ -223,7 +238,9 @@ impl RaftLog {
         self.wal.metrics.proposals.inc();
         match self.raft.client_write(Command { now_ns: 0, bytes: command }).await {
             Ok(done) => Ok(done.data),
-            Err(RaftError::APIError(ClientWriteError::ForwardToLeader(to))) => Err(Error::NotLeader { leader: to.leader_node.map(|n| n.addr) }),
+            Err(RaftError::APIError(ClientWriteError::ForwardToLeader(to))) => {
+                Err(Error::NotLeader { leader: to.leader_node.map(|n| n.addr) })
+            }
             Err(e) => {
                 // The first failure knows better than whoever met its consequences.
                 self.health.fail(e);

@@ -25,9 +25,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         "t" | "tib" => GIB * 1024,
         _ => return Err(format!("'{text}' is not a size: use a number with K, M, G or T, for example 512M")),
     };
-    let value: f64 = number
-        .parse()
-        .map_err(|_| format!("'{text}' is not a size: use a number with K, M, G or T, for example 512M"))?;
+    let value: f64 = number.parse().map_err(|_| format!("'{text}' is not a size: use a number with K, M, G or T, for example 512M"))?;
     let bytes = value * scale as f64;
     if !bytes.is_finite() || bytes < 0.0 || bytes > u64::MAX as f64 / 2.0 {
         return Err(format!("'{text}' is too large for a size"));

@@ -36,7 +36,11 @@ impl RaftNetworkFactory<Types> for NoNetwork {
 impl RaftNetworkV2<Types> for Refused {
     type SnapshotData = Checkpoint;
 
-    async fn append_entries(&mut self, _: AppendEntriesRequest<Types>, _: RPCOption) -> Result<AppendEntriesResponse<Types>, RPCError<Types>> {
+    async fn append_entries(
+        &mut self,
+        _: AppendEntriesRequest<Types>,
+        _: RPCOption,
+    ) -> Result<AppendEntriesResponse<Types>, RPCError<Types>> {
         Err(RPCError::Unreachable(self.why()))
     }
 

@@ -222,7 +222,12 @@ mod tests {
         ];
         assert_eq!(bytes, want);
         assert_eq!(encode(&Truncate { after: None }), [1, 0]);
-        let purge = Purge { upto: StoredId { term: 1, leader: 2, index: 3 }, vote: Some(StoredVote { term: 4, node: 5, committed: true }), committed: None, now_ns: -1 };
+        let purge = Purge {
+            upto: StoredId { term: 1, leader: 2, index: 3 },
+            vote: Some(StoredVote { term: 4, node: 5, committed: true }),
+            committed: None,
+            now_ns: -1,
+        };
         assert_eq!(encode(&purge), [1, 1, 2, 3, 1, 4, 5, 1, 0, 1]);
     }
 

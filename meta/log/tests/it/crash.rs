@@ -90,8 +90,13 @@ fn life(world: &mut World, seed: u64, round: u64, cut: Option<u64>) {
 
 fn history(seed: u64) -> (usize, bool) {
     let mut rng = Rng::new(seed);
-    let mut world =
-        World { disk: SimDisk::new(seed), stable: Default::default(), proposed: Default::default(), answered: Vec::new(), order: Vec::new() };
+    let mut world = World {
+        disk: SimDisk::new(seed),
+        stable: Default::default(),
+        proposed: Default::default(),
+        answered: Vec::new(),
+        order: Vec::new(),
+    };
     let mut cuts = false;
     for round in 0..3 {
         let cut = (rng.below(4) > 0).then(|| rng.below(260));

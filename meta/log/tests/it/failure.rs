@@ -32,7 +32,11 @@ fn a_failed_flush_or_write_of_the_log_fails_every_proposal() {
             let sm = Machine::start(&Default::default());
             let log = open(&disk, &sm, true).await.expect("opens");
             log.propose(Bytes::from_static(b"well")).await.expect("proposes");
-            if seed % 2 == 0 { disk.fail_flush(1 + seed / 4) } else { disk.fail_write(1 + seed / 4) };
+            if seed % 2 == 0 {
+                disk.fail_flush(1 + seed / 4)
+            } else {
+                disk.fail_write(1 + seed / 4)
+            };
             let many = futures::future::join_all((0..50u32).map(|n| {
                 let log = log.clone();
                 async move {
@@ -145,11 +149,8 @@ fn a_log_that_does_not_fit_the_state_is_refused() {
 fn a_damaged_log_is_refused() {
     let disk = made(&Default::default(), false);
     let names = disk.list(Path::new("wal")).expect("lists");
-    let segment = names
-        .iter()
-        .map(|n| Path::new("wal").join(n))
-        .find(|p| disk.corrupt(p, 4096 * 3 + 100..4096 * 3 + 110, 4))
-        .expect("a segment");
+    let segment =
+        names.iter().map(|n| Path::new("wal").join(n)).find(|p| disk.corrupt(p, 4096 * 3 + 100..4096 * 3 + 110, 4)).expect("a segment");
     run(async {
         let why = failed(open(&disk, &Machine::start(&Default::default()), false).await);
         assert!(!why.is_empty(), "{segment:?}");

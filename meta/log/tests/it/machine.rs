@@ -39,7 +39,13 @@ impl Machine {
     /// As [`Machine::start`], but checkpoints wait for permits.
     pub fn start_held(stable: &Arc<Mutex<Kept>>) -> Arc<Self> {
         let live = Mutex::new(stable.lock().clone());
-        Arc::new(Self { stable: stable.clone(), live, fail_apply: false.into(), fail_checkpoint: false.into(), checkpoints: Semaphore::new(0) })
+        Arc::new(Self {
+            stable: stable.clone(),
+            live,
+            fail_apply: false.into(),
+            fail_checkpoint: false.into(),
+            checkpoints: Semaphore::new(0),
+        })
     }
 
     pub fn live(&self) -> Kept {

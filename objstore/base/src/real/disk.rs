@@ -191,7 +191,8 @@ impl Disk for RealDisk {
     }
 
     fn space(&self, path: &Path) -> Result<DiskSpace> {
-        let c = CString::new(path.as_os_str().as_bytes()).map_err(|_| io("statfs", path, std::io::Error::from_raw_os_error(libc::EINVAL)))?;
+        let c =
+            CString::new(path.as_os_str().as_bytes()).map_err(|_| io("statfs", path, std::io::Error::from_raw_os_error(libc::EINVAL)))?;
         // SAFETY: statvfs is plain data; zero is a valid value of it.
         let mut s: libc::statvfs = unsafe { std::mem::zeroed() };
         // SAFETY: `c` is a C string and `s` a valid place for the answer.

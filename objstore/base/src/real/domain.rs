@@ -43,7 +43,8 @@ fn flushes_whole_device(mounts: &str, dev: u64) -> bool {
         let Some((_, tail)) = line.split_once(" - ") else { return false };
         let mut tail = tail.split(' ');
         let (kind, options) = (tail.next().unwrap_or(""), tail.nth(1).unwrap_or(""));
-        let unfit = |o: &str| matches!(o, "nobarrier" | "barrier=0" | "data=journal") || o.starts_with("logdev=") || o.starts_with("rtdev=");
+        let unfit =
+            |o: &str| matches!(o, "nobarrier" | "barrier=0" | "data=journal") || o.starts_with("logdev=") || o.starts_with("rtdev=");
         if !matches!(kind, "ext4" | "xfs") || options.split(',').any(unfit) {
             return false;
         }

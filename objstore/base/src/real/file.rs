@@ -1,7 +1,7 @@
 //! An open file of the machine: which way each call goes, continuing short ones, flushing through its domain.
 //!
 //! What always holds: a call goes in place when this thread has at most one request in hand and nothing in its ring, or has no
-//! ring; else through the ring. A flush runs detached: dropping the future that led it changes nothing for the others.
+//! ring; else through the ring, as do long calls that no request waits for. A flush runs detached: dropping the future that led it changes nothing for the others.
 //! What it leaves out: opening ([`super::disk`]).
 
 use super::disk::skip_flush;
@@ -125,9 +125,14 @@ impl Handle {
     }
 }
 
-/// The ring to use now, or `None` for a call in place.
-fn route(metrics: &Metrics, in_place: bool) -> Option<Arc<Ring>> {
-    let ring = if in_place { None } else { ring::current().filter(|r| exec::in_hand() > 1 || !r.idle()) };
+/// Bytes from which a call that no request waits for must not hold up its thread.
+const BULK_BYTES: usize = 64 << 10;
+
+/// The ring to use now, or `None` for a call in place. `bulky`: it may take long; with no request in hand it is background
+/// work (zero-fill, a checkpoint), and the next request should find the thread free.
+fn route(metrics: &Metrics, bulky: bool) -> Option<Arc<Ring>> {
+    let hands = exec::in_hand();
+    let ring = ring::current().filter(|r| hands > 1 || (hands == 0 && bulky) || !r.idle());
     match ring {
         Some(_) => metrics.ring_ops.inc(),
         None => metrics.blocking_ops.inc(),
@@ -151,7 +156,7 @@ impl RealFile {
         let (mut got, mut in_place) = (0, false);
         while got < want {
             let at = offset + got as u64;
-            let result = match route(&h.metrics, in_place) {
+            let result = match route(&h.metrics, want >= BULK_BYTES).filter(|_| !in_place) {
                 None => sys::pread(h.fd(), &mut buf[got..], at),
                 Some(ring) => {
                     let rest = &mut buf[got..];
@@ -203,7 +208,7 @@ impl RealFile {
         while done < want {
             let at = offset + done as u64;
             sys::vectors(&parts, done, &mut iov.0);
-            let result = match route(&h.metrics, in_place) {
+            let result = match route(&h.metrics, want >= BULK_BYTES).filter(|_| !in_place) {
                 None => sys::pwritev(h.fd(), &iov.0, at),
                 Some(ring) => {
                     let fd = types::Fd(h.fd());
@@ -268,7 +273,7 @@ impl RealFile {
         }
         h.metrics.flushes.inc();
         let mut result = -libc::ECANCELED;
-        if let Some(ring) = route(&h.metrics, false) {
+        if let Some(ring) = route(&h.metrics, true) {
             let entry = opcode::Fsync::new(types::Fd(h.fd())).build();
             if let Ok(call) = ring.call(entry, Cargo::Sync(h.clone())) {
                 result = call.await.0;

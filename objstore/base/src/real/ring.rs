@@ -304,9 +304,7 @@ impl Future for Call {
             Slot::Done(..) => {}
             Slot::Free | Slot::Detached(_) => unreachable!("the slot of a call belongs to its future"),
         }
-        let Slot::Done(result, cargo) = std::mem::replace(&mut inner.slots[at as usize], Slot::Free) else {
-            unreachable!("just seen")
-        };
+        let Slot::Done(result, cargo) = std::mem::replace(&mut inner.slots[at as usize], Slot::Free) else { unreachable!("just seen") };
         inner.free.push(at);
         drop(inner);
         self.slot = None;
