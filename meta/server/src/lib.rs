@@ -10,6 +10,8 @@ mod metrics;
 mod service;
 mod state;
 pub mod superblock;
+#[cfg(test)]
+mod testing;
 
 pub use config::Config;
 pub use format::{FormatError, format};

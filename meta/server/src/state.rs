@@ -202,7 +202,7 @@ impl State {
     /// Folds one sealed overlay; on the fold thread.
     fn fold(&self, job: Job) -> Result<(), StateError> {
         let store = self.store.as_ref().expect("only a state with a file folds");
-        let mut pace = fold::Pace::new(&self.hurry);
+        let mut pace = fold::Pace::new(self);
         store.fold(&job.overlay, &job.mark, |bytes| pace.did(bytes))?;
         let snapshot = store.snapshot()?;
         let old = {
@@ -220,6 +220,12 @@ impl State {
             r.applied = job.mark.applied;
         });
         Ok(())
+    }
+
+    /// Whether a fold should not give way: somebody waits for its end, or what comes in meanwhile is too much.
+    fn in_a_hurry(&self) -> bool {
+        self.hurry.load(Ordering::Relaxed)
+            || self.overlay_bytes() >= self.config.overlay_bytes.saturating_mul(2).min(self.config.overlay_bytes_max)
     }
 
     /// Makes all that is applied now durable; the index of the last command in it.
@@ -244,9 +250,14 @@ impl State {
         }
     }
 
+    /// From now on folds give way to nobody: the service is stopping.
+    pub(crate) fn hurry(&self) {
+        self.hurry.store(true, Ordering::Relaxed);
+    }
+
     /// Checkpoints and ends the fold thread. Later batches fail.
     pub(crate) async fn close(&self) -> Result<(), StateError> {
-        self.hurry.store(true, Ordering::Relaxed);
+        self.hurry();
         self.checkpoint().await?;
         if let Some(folder) = &self.folder {
             folder.end();

@@ -156,6 +156,7 @@ impl Service {
             self.core.close(&s).await;
         }
         self.core.stop_work().await;
+        self.core.state.hurry();
         let checkpoint = self.core.state.checkpoint().await;
         self.core.log.shutdown().await;
         checkpoint?;

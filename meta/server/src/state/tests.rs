@@ -1,6 +1,7 @@
 //! The layers against a plain map, by seed, with checkpoints, reopenings and power cuts.
 
 use super::*;
+use crate::testing::seeds;
 use bytes::Bytes;
 use holdfast_meta_core::{Kv, KvRead, MemKv};
 use holdfast_objstore_base::disk::{Disk, Open};
@@ -97,7 +98,7 @@ fn compare(state: &State, model: &MemKv, rng: &mut Rng, seed: u64) {
 
 #[tokio::test]
 async fn layers_read_like_one_map_across_checkpoints_restarts_and_power_cuts() {
-    for seed in 0..12u64 {
+    for seed in seeds(0..12) {
         let mut rng = Rng::new(seed);
         let mut disk = SimDisk::new(seed);
         let mut state = open(&disk);

@@ -2,6 +2,7 @@
 
 use super::rig::*;
 use crate::superblock::{Found, inspect};
+use crate::testing::seeds;
 use crate::{Deps, FormatError, OpenError, Service, StateConfig, format};
 use holdfast_meta_client::Use;
 use holdfast_meta_log::raft;
@@ -119,7 +120,7 @@ async fn a_format_is_whole_or_says_so_after_any_power_cut() {
 
 #[tokio::test]
 async fn answered_changes_survive_power_cuts() {
-    for seed in 0..6 {
+    for seed in seeds(0..6) {
         if let Err(lost) = cuts(seed, false).await {
             panic!("seed {seed}: {lost}");
         }

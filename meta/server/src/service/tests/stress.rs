@@ -4,6 +4,7 @@
 //! A file's content is its size, which only grows; a name's is whether it is there, which its one changer at a time flips.
 
 use super::rig::*;
+use crate::testing::seeds;
 use crate::{Config, Service};
 use bytes::Bytes;
 use futures::executor::block_on;
@@ -346,14 +347,14 @@ fn run(seed: u64, hold_down_recalls: u32) {
 
 #[test]
 fn clients_on_many_threads_never_see_the_past() {
-    for seed in 0..6 {
+    for seed in seeds(0..6) {
         run(seed, 3);
     }
 }
 
 #[test]
 fn clients_never_see_the_past_when_nothing_is_held_down() {
-    for seed in 10..16 {
+    for seed in seeds(10..16) {
         run(seed, u32::MAX);
     }
 }
