@@ -126,7 +126,8 @@ pub trait Meta: Send + Sync + 'static {
 
     /// Asks for EXCL on an inode or directory, waiting for foreign uses in progress to end. Idempotent; `Use::Write` upgrades.
     fn acquire(&self, ino: InodeId, using: Use) -> BoxFuture<'_, MetaResult<(Attr, Grant)>>;
-    /// Gives grants back (the kernel forgot the inode; everything is published).
+    /// Gives grants back (the kernel forgot the inode; everything is published). To the session itself a release is a recall of the newest
+    /// stamp it knows: a reply that crosses it and carries that stamp grants nothing.
     fn release(&self, inos: Vec<InodeId>);
     /// The session has a handle open on the inode: it outlives its last name until `closed` or the session's end. Counted. `Stale` if it is gone.
     fn opened(&self, ino: InodeId) -> BoxFuture<'_, MetaResult<()>>;
