@@ -72,6 +72,7 @@ impl Config {
         let wal_bytes_max = 256 << 20;
         // Twice the bound: sealed tails, records not yet purged and the purge record itself need room too.
         log.segments_max = (2 * wal_bytes_max / log.segment_bytes) as u32 + 4;
+        log.segments_reserve = 1;
         Self { node: 1, address: String::new(), create, id, checkpoint_bytes: 64 << 20, wal_bytes_max, log, metrics: Metrics::default() }
     }
 }

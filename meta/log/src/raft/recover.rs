@@ -93,3 +93,54 @@ impl State {
         Ok(index_max)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::{StoredEntry, StoredId, StoredKind};
+    use super::*;
+
+    fn entries(term: u64, indexes: std::ops::Range<u64>) -> Vec<u8> {
+        let entry = |index| StoredEntry { index, term, leader: 1, now_ns: index as i64, kind: StoredKind::Blank };
+        record::encode(&Entries { committed: None, entries: indexes.map(entry).collect() })
+    }
+    fn stored(term: u64, index: u64) -> StoredId {
+        StoredId { term, leader: 1, index }
+    }
+    fn purge(term: u64, index: u64) -> Vec<u8> {
+        record::encode(&Purge { upto: stored(term, index), vote: None, committed: None, now_ns: 0 })
+    }
+    fn replay(records: &[(u8, Vec<u8>)]) -> Result<State, String> {
+        let mut s = State::default();
+        records.iter().try_for_each(|(kind, body)| s.replay_one(*kind, body).map(drop))?;
+        Ok(s)
+    }
+
+    #[test]
+    fn truncated_entries_are_void_and_their_indexes_used_again() {
+        let cut = record::encode(&Truncate { after: Some(stored(1, 3)) });
+        let s = replay(&[(kind::ENTRIES, entries(1, 0..8)), (kind::TRUNCATE, cut), (kind::ENTRIES, entries(2, 4..6))]).expect("replays");
+        assert_eq!((s.window.last(), s.window.len()), (Some(stored(2, 5).into()), 6));
+        assert_eq!(s.window.id_at(3), Some(stored(1, 3).into()));
+        let all = record::encode(&Truncate { after: None });
+        let s = replay(&[(kind::ENTRIES, entries(1, 0..8)), (kind::TRUNCATE, all), (kind::ENTRIES, entries(2, 0..1))]).expect("replays");
+        assert_eq!(s.window.len(), 1);
+    }
+
+    #[test]
+    fn a_gap_is_refused_unless_a_purge_accounts_for_it() {
+        assert!(replay(&[(kind::ENTRIES, entries(1, 0..3)), (kind::ENTRIES, entries(1, 4..6))]).is_err());
+        assert!(replay(&[(kind::ENTRIES, entries(1, 0..3)), (kind::ENTRIES, entries(1, 2..6))]).is_err());
+        // What is left when the lowest segments were given back: an older purge, entries, the purge that covers the gap.
+        let s = replay(&[(kind::PURGE, purge(1, 5)), (kind::ENTRIES, entries(1, 26..30))]).expect("replays");
+        assert!(!s.window.is_whole());
+        let s = replay(&[(kind::PURGE, purge(1, 5)), (kind::ENTRIES, entries(1, 26..30)), (kind::PURGE, purge(1, 25))]).expect("replays");
+        assert!(s.window.is_whole());
+        assert_eq!((s.window.purged(), s.window.len()), (Some(stored(1, 25).into()), 4));
+    }
+
+    #[test]
+    fn unknown_kinds_are_refused() {
+        assert!(replay(&[(99, vec![1])]).is_err());
+        assert!(replay(&[(kind::VOTE, vec![1, 1])]).is_err());
+    }
+}

@@ -120,9 +120,16 @@ impl Wal {
             }
         });
         // The first poll takes the place in the log. Alone on a quiet thread it also does all the work at once.
+        let before = self.log.last_seq();
         let over = poll_fn(|cx| Poll::Ready(work.poll_unpin(cx).is_ready())).await;
         if !over {
-            tokio::spawn(work);
+            if self.log.last_seq() == before {
+                // No place yet: it waits for a segment. Were it refused then, a shorter record behind it might still fit,
+                // and the log would have a hole. So nothing comes behind it before it is settled.
+                work.await;
+            } else {
+                tokio::spawn(work);
+            }
         }
         match self.broken.get() {
             Some(why) => Err(io::Error::other(why.to_string())),
@@ -211,15 +218,18 @@ impl Wal {
     }
 }
 
-/// Puts the body where it is cheapest: beside the head when it fits.
+/// Puts the body where it is cheapest: beside the head when it fits. Only entries stay out of the reserve: a purge makes
+/// room, and the others are a block each at a start or an end.
 fn pack(kind: u8, body: Vec<u8>) -> Append {
-    if body.len() < META_BYTES_MAX {
+    let append = if body.len() < META_BYTES_MAX {
         let mut meta = Vec::with_capacity(body.len() + 1);
         meta.push(BODY_IN_META);
         meta.extend_from_slice(&body);
-        return Append::new(kind, meta);
-    }
-    Append::new(kind, vec![BODY_IN_PAYLOAD]).payload(Bytes::from(body))
+        Append::new(kind, meta)
+    } else {
+        Append::new(kind, vec![BODY_IN_PAYLOAD]).payload(Bytes::from(body))
+    };
+    if kind == record::kind::ENTRIES { append } else { append.urgent() }
 }
 
 /// Where the body of a record is; the reverse of [`pack`].

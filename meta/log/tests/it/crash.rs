@@ -123,6 +123,47 @@ fn no_power_cut_loses_an_answered_command() {
 }
 
 #[test]
+fn a_full_device_leaves_a_log_that_opens_again() {
+    let mut full = 0;
+    for seed in 0..60 {
+        let disk = SimDisk::new(seed);
+        let mut world = World { disk, stable: Default::default(), proposed: Default::default(), answered: Vec::new(), order: Vec::new() };
+        let answered: Arc<Mutex<Vec<Bytes>>> = Default::default();
+        let sm = Machine::start_held(&world.stable);
+        run(async {
+            let log = raft::open(Arc::new(world.disk.clone()), vec!["wal".into()], config(), clock(1), sm.clone()).await.expect("opens");
+            // Room for a few segments more, not whole ones; no checkpoint ends.
+            world.disk.set_capacity(Some((5 << 16) + (seed << 12)));
+            let mut rng = Rng::new(seed);
+            let mut tasks = tokio::task::JoinSet::new();
+            for n in 0..200u64 {
+                let size = if rng.coin() { 20_000 } else { 100 };
+                let mut c = format!("{n}:").into_bytes();
+                c.resize(c.len() + rng.below(size) as usize, b'x');
+                let c = Bytes::from(c);
+                world.proposed.insert(c.clone());
+                let (log, answered) = (log.clone(), answered.clone());
+                tasks.spawn(async move {
+                    if log.propose(c.clone()).await.is_ok() {
+                        answered.lock().push(c);
+                    }
+                });
+                if rng.below(3) == 0 {
+                    tokio::task::yield_now().await;
+                }
+            }
+            tasks.join_all().await;
+            full += usize::from(log.may_read().is_err());
+        });
+        world.answered = answered.lock().clone();
+        world.disk = world.disk.crash(seed);
+        world.disk.set_capacity(None);
+        life(&mut world, seed, 1, None);
+    }
+    assert!(full > 50, "{full} of 60 found the device full");
+}
+
+#[test]
 fn with_flushes_that_lie_the_same_check_finds_losses() {
     let mut lost = 0;
     for seed in 0..40 {

@@ -125,6 +125,7 @@ pub fn config() -> raft::Config {
     let mut c = raft::Config::new(77, true);
     c.log.segment_bytes = 64 << 10;
     c.log.segments_max = 64;
+    c.log.segments_reserve = 1;
     c.log.blocking = Blocking::Here;
     c.checkpoint_bytes = 96 << 10;
     c.wal_bytes_max = 1 << 20;
