@@ -50,11 +50,13 @@ pub struct Shares {
     pub files: u64,
     /// S3 bodies in flight.
     pub bodies: u64,
+    /// Tables and caches of the metadata service.
+    pub metadata: u64,
 }
 
 impl Shares {
     fn of(memory: u64) -> Self {
-        Self { memory, files: memory / 2, bodies: memory / 8 }
+        Self { memory, files: memory / 2, bodies: memory / 8, metadata: memory / 8 }
     }
 }
 
@@ -164,7 +166,7 @@ async fn open(plan: Plan) -> anyhow::Result<Opened> {
     let objects = Cluster::new(services, budget.clone(), config);
     objects.metrics().register(registry.sub_registry_with_prefix("holdfast_objects"));
 
-    let service = storage::open_metadata(&layout, disk, clock.clone(), &mut registry).await?;
+    let service = storage::open_metadata(&layout, disk, clock.clone(), shares, &mut registry).await?;
     service.reap_stripes(Arc::new(Reaper(objects.clone())));
     ensure_home(&*service, &layout).await?;
 

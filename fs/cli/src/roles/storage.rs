@@ -186,11 +186,11 @@ pub async fn open(layout: &Layout, disk: Arc<RealDisk>, shares: Shares, registry
 }
 
 /// Recovers the metadata service in the first data folder.
-pub async fn open_metadata(layout: &Layout, disk: Arc<RealDisk>, clock: Arc<dyn Clock>, registry: &mut Registry) -> anyhow::Result<Arc<Service>> {
+pub async fn open_metadata(layout: &Layout, disk: Arc<RealDisk>, clock: Arc<dyn Clock>, shares: Shares, registry: &mut Registry) -> anyhow::Result<Arc<Service>> {
     let dir = layout.meta_dir();
     let log = raft::Config::new(random_u128(), false);
     log.metrics.register(registry.sub_registry_with_prefix("holdfast_wal"));
-    let deps = Deps { disk, dir: dir.clone(), cluster: Some(layout.cluster.to_be_bytes()), clock, config: Default::default(), log };
+    let deps = Deps { disk, dir: dir.clone(), cluster: Some(layout.cluster.to_be_bytes()), clock, config: holdfast_meta_server::Config::within(shares.metadata), log };
     let service = Service::open(deps).await.with_context(|| format!("cannot recover the metadata in {}", dir.display()))?;
     service.metrics().register(registry.sub_registry_with_prefix("holdfast_meta"));
     Ok(service)

@@ -1,3 +1,5 @@
+//! The in-memory service held against what the seam promises: grants, recalls, races, orphans.
+
 use super::*;
 use crate::ids::IdPool;
 use crate::{NoEvents, Use};
