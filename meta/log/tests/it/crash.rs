@@ -137,7 +137,7 @@ fn a_full_device_leaves_a_log_that_opens_again() {
             let mut rng = Rng::new(seed);
             let mut tasks = tokio::task::JoinSet::new();
             for n in 0..200u64 {
-                let size = if rng.coin() { 20_000 } else { 100 };
+                let size = if rng.below(3) == 0 { 50_000 } else { 100 };
                 let mut c = format!("{n}:").into_bytes();
                 c.resize(c.len() + rng.below(size) as usize, b'x');
                 let c = Bytes::from(c);
@@ -148,7 +148,7 @@ fn a_full_device_leaves_a_log_that_opens_again() {
                         answered.lock().push(c);
                     }
                 });
-                if rng.below(3) == 0 {
+                for _ in 0..rng.below(12) {
                     tokio::task::yield_now().await;
                 }
             }
