@@ -16,12 +16,14 @@ pub struct Handle {
     pub readahead: Mutex<Readahead>,
     /// The inode did not survive an eviction.
     lost: AtomicBool,
+    /// The kernel keeps pages of it.
+    cached: AtomicBool,
 }
 
 impl Handle {
     pub fn new(inode: Arc<Inode>, flags: i32) -> Self {
         let seen = inode.state.lock().errors.at_open();
-        Self { inode, flags, seen: Mutex::new(seen), readahead: Mutex::default(), lost: AtomicBool::new(false) }
+        Self { inode, flags, seen: Mutex::new(seen), readahead: Mutex::default(), lost: AtomicBool::new(false), cached: AtomicBool::new(false) }
     }
 
     pub fn writable(&self) -> bool {
@@ -48,6 +50,14 @@ impl Handle {
         }
         let mut seen = self.seen.lock();
         self.inode.state.lock().errors.check(&mut seen)
+    }
+
+    pub fn set_cached(&self) {
+        self.cached.store(true, Ordering::Release);
+    }
+
+    pub fn is_cached(&self) -> bool {
+        self.cached.load(Ordering::Acquire)
     }
 
     pub fn lose(&self) {

@@ -55,6 +55,8 @@ pub struct State {
     pub unpublished_since: Option<u64>,
     /// In the table of inodes that have unpublished changes.
     pub active: bool,
+    /// In the list of inodes to write first when the budget is tight.
+    pub pressable: bool,
     /// The clockwork is at it.
     pub syncing: bool,
     /// A publish for want of room is under way.

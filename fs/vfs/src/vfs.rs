@@ -66,6 +66,8 @@ pub struct Vfs {
     next_handle: AtomicU64,
     /// Inodes with unpublished changes.
     pub(crate) active: Mutex<HashMap<InodeId, Arc<Inode>>>,
+    /// Inodes with dirty pages since the budget was last tight.
+    pub(crate) pressable: Mutex<Vec<Arc<Inode>>>,
     /// Stripes in flight from buffered writes.
     pub(crate) flights: Semaphore,
     pub(crate) recent: Mutex<RecentRecalls>,
@@ -111,6 +113,7 @@ impl Vfs {
             handles: DashMap::new(),
             next_handle: AtomicU64::new(1),
             active: Mutex::default(),
+            pressable: Mutex::default(),
             flights: Semaphore::new(config.stripes_in_flight_max),
             recent: Mutex::default(),
             epochs: AtomicU8::new(0),
@@ -154,6 +157,7 @@ impl Vfs {
     /// One look at the clock: writes back and publishes what is old. Done in the background twice a second; tests with a clock of their own call it.
     pub async fn tick(&self) {
         let now = self.clock.boot_ns();
+        self.forget_pressable();
         let age = self.config.dirty_age.as_nanos() as u64;
         let old = self.active_inodes().into_iter().filter(|inode| {
             let mut st = inode.state.lock();

@@ -164,16 +164,37 @@ impl Vfs {
         }
     }
 
-    /// Starts writing everything dirty, because the budget is tight.
+    /// Starts writing everything dirty, because the budget is tight. Costs what has become dirty since the last time.
     pub(crate) fn press(&self) {
         let s = self.session.lock().clone();
-        for inode in self.active_inodes() {
+        let dirty = std::mem::take(&mut *self.pressable.lock());
+        for inode in dirty {
             let departed = {
                 let mut st = inode.state.lock();
+                st.pressable = false;
                 let runs = st.pages.take_all();
                 st.depart_runs(runs)
             };
             self.launch(&s, &inode, departed);
+        }
+    }
+
+    /// Remembers that the inode has dirty pages; with its lock held.
+    pub(crate) fn pressable(&self, inode: &Arc<Inode>, st: &mut State) {
+        if !std::mem::replace(&mut st.pressable, true) {
+            self.pressable.lock().push(inode.clone());
+        }
+    }
+
+    /// Drops from that list what has been written since.
+    pub(crate) fn forget_pressable(&self) {
+        let listed = std::mem::take(&mut *self.pressable.lock());
+        for inode in listed {
+            let mut st = inode.state.lock();
+            st.pressable = !st.pages.is_empty();
+            if st.pressable {
+                self.pressable.lock().push(inode.clone());
+            }
         }
     }
 

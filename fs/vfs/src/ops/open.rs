@@ -36,6 +36,9 @@ impl Vfs {
             let mode = self.hold(inode, if writes { Use::Write } else { Use::Read }).await?;
             let shared = matches!(mode, Mode::Through(_)) || !inode.state.lock().lease.may_cache();
             let direct_io = shared || flags & libc::O_DIRECT != 0;
+            if !direct_io {
+                self.handle(id)?.set_cached();
+            }
             Ok(OpenReply { handle: id, direct_io, keep_cache: !shared, parallel_direct_writes: direct_io })
         };
         let opened = opened.await;

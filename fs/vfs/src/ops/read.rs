@@ -66,7 +66,13 @@ impl Vfs {
         let range = a.offset..a.offset.saturating_add(a.len as u64);
         loop {
             let data = match self.hold(inode, Use::Read).await? {
-                Mode::Through(attr) => self.read_through(inode, &attr, range.clone()).await?,
+                Mode::Through(attr) => {
+                    let data = self.read_through(inode, &attr, range.clone()).await?;
+                    if handle.is_cached() {
+                        self.uncache(inode, range.start as i64, a.len as i64);
+                    }
+                    data
+                }
                 Mode::Held => match self.read_held(&handle, range.clone()).await? {
                     Some(data) => data,
                     None => continue,
@@ -75,6 +81,12 @@ impl Vfs {
             self.metrics().vfs_read.inc_by(data.iter().map(|d| d.len() as u64).sum());
             return Ok(data);
         }
+    }
+
+    /// A handle that was opened under a grant keeps its pages in the kernel for life. Without the grant nobody would tell us when they go stale, so
+    /// they go at once: the invalidation waits in the kernel for the reply that brings them.
+    pub(crate) fn uncache(&self, inode: &Inode, offset: i64, len: i64) {
+        self.runtime.spawn(self.notify.inval_inode(self.node_of(inode.ino), offset, len));
     }
 
     /// `None`: the grant went away, begin again.

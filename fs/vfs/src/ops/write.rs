@@ -54,6 +54,9 @@ impl Vfs {
         loop {
             if let Mode::Through(_) = self.hold(inode, Use::Write).await? {
                 self.write_through(inode, offset, &a.data, a.kill_suidgid).await?;
+                if handle.as_ref().is_none_or(|h| h.is_cached()) {
+                    self.uncache(inode, 0, 0);
+                }
                 break;
             }
             let taken = match a.direct && !a.from_cache {
@@ -106,6 +109,7 @@ impl Vfs {
                     st.wrote(end, self.now(), a.kill_suidgid);
                     st.reserved_end = st.reserved_end.max(end);
                     self.touch(inode, st);
+                    self.pressable(inode, st);
                     let filled = st.pages.take_filled(at..end);
                     let departed = st.depart_runs(filled);
                     drop(guard);

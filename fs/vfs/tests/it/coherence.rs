@@ -5,9 +5,11 @@ use bytes::Bytes;
 use holdfast_fs_vfs::{Config, LookupReply, OpenFlags, ROOT, ReadArgs, WriteArgs};
 use holdfast_objstore_client::Objects;
 use holdfast_objstore_client::StripeWrite;
+use holdfast_meta_client::{Grant, MetaService, NoEvents, Use};
 use holdfast_objstore_client::fake::Point;
-use holdfast_objstore_proto::meta::{Command, Condition, Extent, MetaError, Owner, PutObject, Reply};
+use holdfast_objstore_proto::meta::{AttrChange, Command, Condition, Extent, MetaError, Owner, PutObject, Reply};
 use holdfast_objstore_proto::{Code, InodeId};
+use std::sync::Arc;
 
 impl Rig {
     /// The whole of a file as a gateway would read it.
@@ -241,26 +243,39 @@ async fn a_busy_reader_does_not_hold_up_a_recall() {
 }
 
 #[tokio::test]
-async fn a_handle_opened_while_the_file_is_shared_is_direct() {
+async fn a_handle_opened_under_a_grant_is_cached_and_one_with_o_direct_is_direct() {
     let rig = Rig::new().await;
-    let (a, b) = (rig.mount().await, rig.mount().await);
-    let fa = a.file("f").await;
-    a.put(fa, 0, vec![1; 100]).await;
-    a.fsync(fa.1, false).await.unwrap();
-    let e = b.find(ROOT, "f").await.unwrap();
-    let open = OpenFlags { flags: libc::O_RDONLY, kill_suidgid: false };
-    // b's look took the writer's grant away; now a reads again and holds it for reading, and b can only read beside it.
-    assert_eq!(a.get(fa, 0, 1).await, [1]);
-    let shared = b.open(e.attr.node, open).await.unwrap();
-    assert!(shared.direct_io || rig.local.holder(InodeId(e.attr.node.0)).is_some());
-    assert_eq!(b.get((e.attr.node, shared.handle), 0, 100).await, [1; 100]);
-    let alone = rig.mount().await;
-    drop((a, b));
-    let e = alone.find(ROOT, "f").await.unwrap();
-    let cached = alone.open(e.attr.node, open).await.unwrap();
-    assert!(!cached.direct_io && cached.keep_cache);
-    let direct = alone.open(e.attr.node, OpenFlags { flags: libc::O_RDWR | libc::O_DIRECT, kill_suidgid: false }).await.unwrap();
+    let m = rig.mount().await;
+    let f = m.file("f").await;
+    let cached = m.open(f.0, OpenFlags { flags: libc::O_RDONLY, kill_suidgid: false }).await.unwrap();
+    assert!(!cached.direct_io && cached.keep_cache && !cached.parallel_direct_writes);
+    let direct = m.open(f.0, OpenFlags { flags: libc::O_RDWR | libc::O_DIRECT, kill_suidgid: false }).await.unwrap();
     assert!(direct.direct_io && direct.parallel_direct_writes);
+}
+
+#[tokio::test]
+async fn pages_that_a_cached_handle_reads_without_a_grant_do_not_stay_in_the_kernel() {
+    let rig = Rig::new().await;
+    let m = rig.mount().await;
+    let f = m.file("f").await;
+    m.put(f, 0, vec![1; 100]).await;
+    let ino = InodeId(f.0.0);
+    let change = AttrChange { mode: Some(0o600), ..Default::default() };
+    soon(rig.admin.submit(Command::SetAttr { ino, change })).await.unwrap();
+    // Another mount now holds it for reading: this one can only read beside it.
+    let other = rig.local.connect("other", true, Arc::new(NoEvents)).await.unwrap();
+    assert!(matches!(soon(other.acquire(ino, Use::Read)).await.unwrap().1, Grant::Excl { .. }));
+    m.kernel.notes.lock().clear();
+    assert_eq!(m.get(f, 10, 50).await, [1; 50]);
+    assert!(m.getattr(f.0, None).await.unwrap().attr_valid.is_zero());
+    soon(async {
+        while !m.kernel.notes.lock().contains(&Note::Inode(f.0, 10, 50)) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let opened = m.open(f.0, OpenFlags { flags: libc::O_RDONLY, kill_suidgid: false }).await.unwrap();
+    assert!(opened.direct_io && !opened.keep_cache, "a handle opened while the file is shared is direct");
 }
 
 #[tokio::test]

@@ -85,6 +85,27 @@ async fn a_truncated_tail_reads_zero_when_the_file_grows_again_from_every_layer(
 }
 
 #[tokio::test]
+async fn a_size_is_published_only_as_far_as_the_data_before_it_is_written() {
+    let rig = Rig::new().await;
+    let config = holdfast_fs_vfs::Config { pending_extents_max: 0, ..Default::default() };
+    let m = rig.mount_with(64 << 20, config.clone(), true).await;
+    let f = m.file("f").await;
+    m.put(f, 8192, vec![1; 4096]).await;
+    m.put_direct(f, 0, vec![2; 4096]).await;
+    assert_eq!(m.size(f.0).await, 12_288);
+    soon(async {
+        while m.metrics().vfs_extents_published.get() == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    drop(m);
+    rig.fake.crash();
+    let m = rig.mount_with(64 << 20, config, true).await;
+    assert_eq!(m.all(m.find(ROOT, "f").await.unwrap().attr.node).await, [2; 4096], "no zeroes where data was never written");
+}
+
+#[tokio::test]
 async fn synchronous_writes_are_published_when_they_return() {
     let rig = Rig::new().await;
     let m = rig.mount().await;
