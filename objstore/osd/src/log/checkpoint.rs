@@ -3,9 +3,9 @@
 //! What always holds: everything before the mark is stable before the checkpoint is; a slot is rewritten only while the
 //! other one is valid. A checkpoint that could not be written is no failure of the log.
 
+use super::format::Bad;
 use super::format::Position;
 use super::format::checkpoint::{CONTENT_BYTES_MAX, CheckpointHeader};
-use super::format::Bad;
 use super::state::{Checkpoints, Log};
 use super::{Error, Result};
 use bytes::Bytes;

@@ -16,7 +16,12 @@ pub fn identity(disk: &dyn Disk, dir: &Path) -> Result<Root> {
 }
 
 /// Prints root, checkpoints, segments by life, and every readable record of each; `describe` says what kind and meta mean.
-pub async fn dump(disk: &dyn Disk, dir: &Path, describe: &(dyn Fn(u8, &[u8]) -> String + Sync), out: &mut (dyn Write + Send)) -> io::Result<()> {
+pub async fn dump(
+    disk: &dyn Disk,
+    dir: &Path,
+    describe: &(dyn Fn(u8, &[u8]) -> String + Sync),
+    out: &mut (dyn Write + Send),
+) -> io::Result<()> {
     let root = match open::read_root(disk, dir) {
         Ok(root) => root,
         Err(e) => return writeln!(out, "log: {e}"),
@@ -24,7 +29,14 @@ pub async fn dump(disk: &dyn Disk, dir: &Path, describe: &(dyn Fn(u8, &[u8]) -> 
     writeln!(out, "log {:032x}: epoch {}, {} segments of {} bytes", root.log_id, root.epoch, root.segments, root.segment_bytes)?;
     for slot in 0..2 {
         match checkpoint::load(disk, dir, root.log_id, slot).await.map_err(io::Error::other)? {
-            Ok(s) => writeln!(out, "checkpoint {slot}: generation {}, from record {} at {}, {} bytes", s.header.generation, s.header.seq, s.header.position, s.content.len())?,
+            Ok(s) => writeln!(
+                out,
+                "checkpoint {slot}: generation {}, from record {} at {}, {} bytes",
+                s.header.generation,
+                s.header.seq,
+                s.header.position,
+                s.content.len()
+            )?,
             Err(bad) => writeln!(out, "checkpoint {slot}: {bad}")?,
         }
     }

@@ -90,10 +90,10 @@ impl Log {
             None => None,
         };
         let tail = judge_all(&found, root.log_id, blocks, from, visitor, &mut recovery).await?;
-        if config.on_corruption == OnCorruption::Refuse {
-            if let Some(fault) = recovery.faults.first() {
-                return Err(Error::Damaged(fault.clone()));
-            }
+        if config.on_corruption == OnCorruption::Refuse
+            && let Some(fault) = recovery.faults.first()
+        {
+            return Err(Error::Damaged(fault.clone()));
         }
         recovery.epoch = root.epoch + 1;
         let lost = recovery.faults.iter().any(|f| matches!(f, Fault::Segment { .. }));
@@ -154,7 +154,12 @@ pub(super) async fn find_segments(disk: &dyn Disk, dir: &Path, root: &Root, bloc
 }
 
 /// What a segment is, from its two header slots and, where a slot is damaged, its first record. `None`: never in service.
-async fn identify(file: &dyn holdfast_objstore_base::disk::File, log_id: u128, number: u32, blocks: u32) -> std::result::Result<Option<Header>, Bad> {
+async fn identify(
+    file: &dyn holdfast_objstore_base::disk::File,
+    log_id: u128,
+    number: u32,
+    blocks: u32,
+) -> std::result::Result<Option<Header>, Bad> {
     let mut window = Window::new(file, blocks);
     let mut slots = Vec::with_capacity(2);
     for slot in 0..2 {
@@ -182,7 +187,9 @@ async fn identify(file: &dyn holdfast_objstore_base::disk::File, log_id: u128, n
             Ok(Some(Header { life, state: HeaderState::InService, generation: header.generation + 1, seq_floor: seq, ..header }))
         }
         (Slots::Valid { header, .. }, _) => Ok(Some(header)),
-        (_, Some((life, seq))) => Ok(Some(Header { log_id, number, life, state: HeaderState::InService, blocks, generation: 2, seq_floor: seq })),
+        (_, Some((life, seq))) => {
+            Ok(Some(Header { log_id, number, life, state: HeaderState::InService, blocks, generation: 2, seq_floor: seq }))
+        }
         (Slots::Blank, None) => Ok(None),
         (Slots::Unreadable(bad), None) => Err(bad),
     }
@@ -269,7 +276,14 @@ impl Deliver<'_> {
     }
 }
 
-async fn judge_all(found: &Found, log_id: u128, blocks: u32, from: Option<Mark>, visitor: &mut dyn Visitor, recovery: &mut Recovery) -> Result<Tail> {
+async fn judge_all(
+    found: &Found,
+    log_id: u128,
+    blocks: u32,
+    from: Option<Mark>,
+    visitor: &mut dyn Visitor,
+    recovery: &mut Recovery,
+) -> Result<Tail> {
     let start = from.unwrap_or(Mark { position: Position { life: 0, block: DATA_START }, seq: 1 });
     recovery.scanned_from = start.seq;
     let mut judge = Judge::new(start.seq);
@@ -331,7 +345,16 @@ async fn judge_all(found: &Found, log_id: u128, blocks: u32, from: Option<Mark>,
     Ok(Tail { cut, orphans, last_seq, sealed, scanned, from_seq: start.seq })
 }
 
-fn assemble(disk: Arc<dyn Disk>, dir: &Path, config: Config, root: Root, found: Found, checkpoints: Checkpoints, tail: &Tail, lost: bool) -> Log {
+fn assemble(
+    disk: Arc<dyn Disk>,
+    dir: &Path,
+    config: Config,
+    root: Root,
+    found: Found,
+    checkpoints: Checkpoints,
+    tail: &Tail,
+    lost: bool,
+) -> Log {
     let mut life_next = root.life_next.max(tail.sealed.unwrap_or(1));
     let mut seq_floor = tail.last_seq + 1;
     for segment in found.in_service.values().chain(&found.free) {
@@ -355,7 +378,11 @@ fn assemble(disk: Arc<dyn Disk>, dir: &Path, config: Config, root: Root, found: 
         .in_service
         .iter()
         .map(|(life, segment)| {
-            let s = tail.scanned.get(life).copied().unwrap_or(Scanned { first: None, seal: Some(tail.from_seq.saturating_sub(1)), end: segment.header.blocks });
+            let s = tail.scanned.get(life).copied().unwrap_or(Scanned {
+                first: None,
+                seal: Some(tail.from_seq.saturating_sub(1)),
+                end: segment.header.blocks,
+            });
             let sealed = Some(s.seal.unwrap_or(tail.last_seq));
             (*life, InService { segment: segment.clone(), first_seq: s.first, sealed, end: s.end.max(DATA_START) })
         })
@@ -460,7 +487,15 @@ async fn seal_cut(shared: &Arc<Shared>, at: Position) -> Result<()> {
         let mut meta = [0; 8];
         meta[..4].copy_from_slice(&next_life.to_le_bytes());
         let location = Location { position: at, head_blocks: 1, payload_bytes: 0 };
-        let head = Head { kind: KIND_SEAL, epoch: shared.epoch, seq, durable: seq - 1, location, meta: Bytes::copy_from_slice(&meta), crcs: Arc::new([]) };
+        let head = Head {
+            kind: KIND_SEAL,
+            epoch: shared.epoch,
+            seq,
+            durable: seq - 1,
+            location,
+            meta: Bytes::copy_from_slice(&meta),
+            crcs: Arc::new([]),
+        };
         (s.segment.clone(), head)
     };
     let mut block = AlignedBuf::copy_of(&head.encode(shared.id));

@@ -5,8 +5,8 @@
 
 use super::config::Config;
 use super::flush::Unflushed;
-use super::format::head::Head;
 use super::format::Position;
+use super::format::head::Head;
 use super::segment::Segment;
 use super::{Error, Result};
 use holdfast_objstore_base::disk::{Disk, DomainId};
@@ -173,7 +173,10 @@ impl State {
         match &self.active {
             Some(a) => Position { life: a.segment.life(), block: a.next_block },
             // Behind all there is: whatever life comes next is higher.
-            None => self.segments.last_key_value().map_or(Position::default(), |(life, s)| Position { life: *life, block: s.segment.header.blocks }),
+            None => self
+                .segments
+                .last_key_value()
+                .map_or(Position::default(), |(life, s)| Position { life: *life, block: s.segment.header.blocks }),
         }
     }
 
@@ -281,11 +284,8 @@ impl Log {
         let normal = self.0.config.segments_max as u64 - self.0.config.segments_reserve as u64;
         let rest = st.room(&self.0.config, false) as u64 * BLOCK as u64;
         // A starved log cannot go past the segments it has.
-        let more = if st.supply.starved {
-            (st.free.len() + st.raw.len()) as u64 + st.spare.is_some() as u64
-        } else {
-            normal.saturating_sub(used)
-        };
+        let more =
+            if st.supply.starved { (st.free.len() + st.raw.len()) as u64 + st.spare.is_some() as u64 } else { normal.saturating_sub(used) };
         let per_segment = self.0.config.record_blocks_max() as u64 * BLOCK as u64;
         Space {
             total: (self.0.config.segments_max as u64).saturating_mul(bytes),

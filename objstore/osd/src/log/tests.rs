@@ -25,7 +25,14 @@ pub fn dir() -> PathBuf {
 }
 
 pub fn config() -> Config {
-    Config { segment_bytes: SEGMENT, segments_max: 64, segments_reserve: 2, cache_bytes: 64 << 10, blocking: Blocking::Here, ..Config::osd() }
+    Config {
+        segment_bytes: SEGMENT,
+        segments_max: 64,
+        segments_reserve: 2,
+        cache_bytes: 64 << 10,
+        blocking: Blocking::Here,
+        ..Config::osd()
+    }
 }
 
 /// A formatted log on a simulated disk whose calls do not overlap.

@@ -84,7 +84,11 @@ impl Log {
     }
 
     /// As [`Log::append`]; `then` runs once, when the device has the record and before any flush, mark or settled segment counts it.
-    pub fn append_then(&self, append: Append, then: impl FnOnce(Appended) + Send + 'static) -> impl Future<Output = Result<Appended>> + Send + 'static {
+    pub fn append_then(
+        &self,
+        append: Append,
+        then: impl FnOnce(Appended) + Send + 'static,
+    ) -> impl Future<Output = Result<Appended>> + Send + 'static {
         let shared = self.0.clone();
         async move {
             let (crcs, head_blocks) = check(&shared, &append)?;
@@ -98,15 +102,8 @@ impl Log {
                 shared.spawn(move |_| async move { seal.write_seal(next_life).await });
             }
             let location = Location { position: place.position, head_blocks, payload_bytes };
-            let head = Head {
-                kind: append.kind,
-                epoch: shared.epoch,
-                seq: place.seq,
-                durable: place.durable,
-                location,
-                meta: append.meta,
-                crcs,
-            };
+            let head =
+                Head { kind: append.kind, epoch: shared.epoch, seq: place.seq, durable: place.durable, location, meta: append.meta, crcs };
             shared.kick_supply();
             drop(shared);
             Detach::new(place.write(head, parts, then)).await
@@ -198,10 +195,10 @@ fn padded(data: &[u8]) -> Bytes {
 async fn take_place(shared: &Arc<Shared>, blocks: u32, urgent: bool) -> Result<(Place, Option<Place>)> {
     {
         let mut st = shared.state.lock();
-        if st.waiting == 0 {
-            if let Taken::Place(place, seal) = st.take(shared, blocks, urgent)? {
-                return Ok((place, seal));
-            }
+        if st.waiting == 0
+            && let Taken::Place(place, seal) = st.take(shared, blocks, urgent)?
+        {
+            return Ok((place, seal));
         }
         st.waiting += 1;
     }

@@ -12,7 +12,11 @@ pub async fn dump(disk: &dyn Disk, dir: &Path, out: &mut (dyn Write + Send)) -> 
     match disk.read_small(&dir.join(FILE)).map_err(io::Error::other)? {
         None => writeln!(out, "superblock: missing")?,
         Some(bytes) => match Superblock::decode(&bytes) {
-            Ok(s) => writeln!(out, "superblock: {} of cluster {:032x}, log {:032x}, created {} ns, whole: {}", s.osd, s.cluster, s.log_id, s.created_ns, s.whole)?,
+            Ok(s) => writeln!(
+                out,
+                "superblock: {} of cluster {:032x}, log {:032x}, created {} ns, whole: {}",
+                s.osd, s.cluster, s.log_id, s.created_ns, s.whole
+            )?,
             Err(bad) => writeln!(out, "superblock: {bad}")?,
         },
     }

@@ -44,7 +44,11 @@ pub fn inspect(disk: &dyn Disk, dir: &Path) -> disk::Result<Inspect> {
     }
     let Some(bytes) = disk.read_small(&dir.join(superblock::FILE))? else {
         // The superblock comes first and goes last; a log without one was not made by a format.
-        return Ok(if names.iter().any(|n| n == superblock::LOG_DIR) { Inspect::Damaged("it has no superblock".into()) } else { Inspect::Empty });
+        return Ok(if names.iter().any(|n| n == superblock::LOG_DIR) {
+            Inspect::Damaged("it has no superblock".into())
+        } else {
+            Inspect::Empty
+        });
     };
     Ok(match Superblock::decode(&bytes) {
         Ok(s) if s.whole => Inspect::Osd(s),

@@ -195,7 +195,11 @@ mod tests {
             epoch: 3,
             seq: 42,
             durable: 40,
-            location: Location { position: Position { life: 5, block: 9 }, head_blocks: head_blocks(meta, payload), payload_bytes: payload },
+            location: Location {
+                position: Position { life: 5, block: 9 },
+                head_blocks: head_blocks(meta, payload),
+                payload_bytes: payload,
+            },
             meta: Bytes::from((0..meta).map(|i| i as u8).collect::<Vec<_>>()),
             crcs: (0..payload_blocks(payload)).map(|i| i * 77).collect(),
         }

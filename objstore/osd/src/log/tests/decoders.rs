@@ -50,7 +50,8 @@ fn cut_and_flipped_structures_never_panic_and_never_pass() {
     h.crcs = Arc::new([1, 2, 3]);
     let header = Header { log_id: ID, number: 1, life: 1, state: State::InService, blocks: BLOCKS, generation: 1, seq_floor: 1 };
     let root = Root { log_id: ID, segment_bytes: SEGMENT, epoch: 1, segments: 2, life_next: 3, checkpointed: true };
-    let checkpoint = CheckpointHeader { log_id: ID, generation: 1, position: Position { life: 1, block: 2 }, seq: 3, content_bytes: 9, content_crc: 8 };
+    let checkpoint =
+        CheckpointHeader { log_id: ID, generation: 1, position: Position { life: 1, block: 2 }, seq: 3, content_bytes: 9, content_crc: 8 };
     let samples = [h.encode(ID).to_vec(), header.encode().to_vec(), root.encode().to_vec(), checkpoint.encode().to_vec()];
     for sample in &samples {
         for n in 0..sample.len() {

@@ -117,20 +117,38 @@ async fn a_segment_serves_only_after_its_zeroes_length_and_name_are_stable() {
     for cut in 0..60 {
         let disk = rig();
         disk.cut_after(cut);
-        let mut seen = Seen::default();
-        let opened = Log::open(Arc::new(disk.clone()), &dir(), config(), &mut seen).await;
-        if let Ok((log, _)) = opened {
-            if log.append(Append::new(1, "a")).await.is_ok() && log.flush().await.is_ok() {
-                seen.records.clear();
-            }
-        }
+        let kept = match Log::open(Arc::new(disk.clone()), &dir(), config(), &mut Seen::default()).await {
+            Ok((log, _)) => log.append(Append::new(1, "a")).await.is_ok() && log.flush().await.is_ok(),
+            Err(_) => false,
+        };
         disk.cut_now();
         for seed in 0..8 {
             let after = disk.crash(seed);
-            let (log, recovery, _) = open(&after).await;
+            let (log, recovery, seen) = open(&after).await;
             assert!(recovery.faults.is_empty(), "cut {cut} seed {seed}: {:?}", recovery.faults);
+            assert!(!kept || seen.metas() == ["a"], "cut {cut} seed {seed}");
             put(&log, "b", 5000).await;
             log.flush().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_appended_before_a_segment_was_retired_is_stable_before_its_records_go() {
+    for cut in 0..8 {
+        for seed in 0..8 {
+            let disk = rig();
+            let (log, _, _) = open(&disk).await;
+            put(&log, "old", 0).await;
+            log.roll().await.unwrap();
+            log.close().await.unwrap();
+            put(&log, "new", 0).await; // takes the place of the old one
+            disk.cut_after(cut);
+            let life = log.segments()[0].life;
+            let retired = log.retire(life).await.is_ok();
+            let metas = open(&disk.crash(seed)).await.2.metas();
+            assert!(metas.contains(&"new".to_string()) || metas == ["old"], "cut {cut} seed {seed}: {metas:?}");
+            assert!(!retired || metas == ["new"]);
         }
     }
 }

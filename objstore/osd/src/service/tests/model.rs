@@ -125,11 +125,8 @@ async fn one_seed(seed: u64) {
     let mut rng = Rng::new(seed ^ 0x05d);
     let mut disk = SimDisk::new(seed);
     Osd::format(&disk, &dir(), options()).unwrap();
-    let config = Config {
-        capacity_bytes: Some((12 + rng.below(20)) * SEGMENT),
-        checkpoint_bytes: (1 + rng.below(8)) * SEGMENT,
-        ..config()
-    };
+    let config =
+        Config { capacity_bytes: Some((12 + rng.below(20)) * SEGMENT), checkpoint_bytes: (1 + rng.below(8)) * SEGMENT, ..config() };
     let (model, mut version) = (Reference::default(), 0);
     for round in 0..5 {
         if rng.below(3) == 0 {
