@@ -174,6 +174,10 @@ impl Inode {
 
     /// Waits until `check` answers.
     pub async fn until<T>(&self, mut check: impl FnMut(&mut State) -> Option<T>) -> T {
+        // Mostly there is nothing to wait for.
+        if let Some(t) = check(&mut self.state.lock()) {
+            return t;
+        }
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();

@@ -11,7 +11,7 @@ use crate::vfs::Vfs;
 use holdfast_meta_client::MetaError;
 use holdfast_objstore_proto::meta::{Attr, Command, Extent, Publish, Reply, TimeNs};
 use holdfast_objstore_proto::{StripeId, StripeMeta};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 /// Extents one Publish names at most, unless one stripe alone brings more.
@@ -67,10 +67,10 @@ impl Vfs {
         let mut extents = Vec::with_capacity(st.unpublished.pending.len());
         let mut stripes = Vec::new();
         let mut last: Option<StripeId> = None;
-        let mut seen: HashMap<StripeId, ()> = HashMap::new();
+        let mut seen: HashSet<StripeId> = HashSet::new();
         for (offset, p) in st.unpublished.pending.iter().filter(|(_, p)| p.born <= born) {
             extents.push(Extent { offset, len: p.len, stripe: p.stripe.id, stripe_offset: p.stripe_offset });
-            if last != Some(p.stripe.id) && seen.insert(p.stripe.id, ()).is_none() {
+            if last != Some(p.stripe.id) && seen.insert(p.stripe.id) {
                 stripes.push(p.stripe.clone());
             }
             last = Some(p.stripe.id);
@@ -93,8 +93,8 @@ impl Vfs {
         let (stripes, lost) = self.stabilise(snap.stripes).await;
         let mut extents = snap.extents;
         if lost {
-            let stable: HashMap<StripeId, ()> = stripes.iter().map(|m| (m.id, ())).collect();
-            extents.retain(|e| stable.contains_key(&e.stripe));
+            let stable: HashSet<StripeId> = stripes.iter().map(|m| m.id).collect();
+            extents.retain(|e| stable.contains(&e.stripe));
             inode.state.lock().map.forget();
             self.record_error(s, inode, Error::Io);
         }

@@ -111,17 +111,15 @@ impl Vfs {
         error::from_meta(e)
     }
 
-    /// Submits, and again while the service says so.
+    /// Submits, and again while the service says so. A service that does not answer is waited for: what it was asked may have been done.
     pub(crate) async fn submit_raw(&self, s: &Session, command: Command) -> std::result::Result<Reply, MetaError> {
-        let retry = async {
-            loop {
-                match s.meta.submit(command.clone()).await {
-                    Err(MetaError::Retry(_)) => tokio::time::sleep(RETRY).await,
-                    done => return done,
-                }
+        for _ in 0..WAIT.as_millis() / RETRY.as_millis() {
+            match s.meta.submit(command.clone()).await {
+                Err(MetaError::Retry(_)) => tokio::time::sleep(RETRY).await,
+                done => return done,
             }
-        };
-        tokio::time::timeout(WAIT, retry).await.unwrap_or_else(|_| Err(MetaError::Failed("no answer in time".into())))
+        }
+        s.meta.submit(command).await
     }
 
     pub(crate) async fn submit(&self, s: &Session, command: Command) -> Result<Reply> {

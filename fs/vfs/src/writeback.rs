@@ -135,7 +135,7 @@ impl Vfs {
     /// Records that written data is lost; what one eviction takes counts once.
     pub(crate) fn record_error(&self, s: &Session, inode: &Inode, e: Error) {
         let mut st = inode.state.lock();
-        if s.is_over() && std::mem::replace(&mut st.lost_with, Some(s.generation)) == Some(s.generation) {
+        if s.is_over() && st.lost_with.replace(s.generation) == Some(s.generation) {
             return;
         }
         tracing::warn!(inode = %inode.ino, error = %e, "written data is lost");

@@ -106,6 +106,16 @@ impl Vfs {
         };
         let ahead = handle.readahead.lock().read(range.start, range.end - range.start, self.config.readahead_bytes_max);
         let wanted = range.start..range.end.max(ahead.prefetch.end);
+        if ahead.hit {
+            self.metrics().vfs_readahead_hits.inc();
+        }
+        if !ahead.prefetch.is_empty()
+            && let Some(me) = self.me.upgrade()
+        {
+            // It begins when this read waits for its own bytes.
+            let inode = inode.clone();
+            self.runtime.spawn(async move { me.prefetch(&inode, ahead.prefetch).await });
+        }
         let mut again = true;
         let data = loop {
             let Some(sources) = self.layers(inode, &range, &wanted).await? else { return Ok(None) };
@@ -119,12 +129,6 @@ impl Vfs {
                 Err(e) => return Err(error::from_objects(e)),
             }
         };
-        if ahead.hit {
-            self.metrics().vfs_readahead_hits.inc();
-        }
-        if !ahead.prefetch.is_empty() {
-            self.prefetch(inode, ahead.prefetch);
-        }
         Ok(Some(data))
     }
 
@@ -163,15 +167,10 @@ impl Vfs {
         Ok(out)
     }
 
-    /// Asks for what is mapped in `range` and known to be.
-    fn prefetch(&self, inode: &Inode, range: Range<u64>) {
-        let sources = {
-            let st = inode.state.lock();
-            match st.layers(range) {
-                Layers::Ready(sources) => sources,
-                Layers::MapNeeded => return,
-            }
-        };
+    /// Asks for the stripes of `range`.
+    async fn prefetch(&self, inode: &Arc<Inode>, range: Range<u64>) {
+        // A read of the map that fails, or a grant that goes, only costs the read-ahead.
+        let Ok(Some(sources)) = self.layers(inode, &range, &range).await else { return };
         for source in sources {
             if let Source::Stripe(stripe, range) = source {
                 self.metrics().vfs_prefetched.inc_by((range.end - range.start) as u64);

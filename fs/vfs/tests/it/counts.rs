@@ -140,7 +140,8 @@ async fn sequential_reads_are_read_ahead() {
     m.fsync(f.1, false).await.unwrap();
     for i in 0..128u64 {
         m.get(f, i << 17, 1 << 17).await;
+        tokio::task::yield_now().await;
     }
-    assert!(rig.fake.counts().prefetches > 0);
+    assert!(m.metrics().vfs_prefetched.get() >= 14 << 20, "{} bytes", m.metrics().vfs_prefetched.get());
     assert!(m.metrics().vfs_readahead_hits.get() > 100);
 }

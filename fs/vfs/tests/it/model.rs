@@ -287,7 +287,8 @@ impl Run {
             93..95 => self.rig.collect().await,
             95..97 => self.compare(&at).await,
             97 => self.foreign_look(&at).await,
-            98 => self.seek(&at).await,
+            98 if n % 2 == 0 => self.seek(&at).await,
+            98 => self.evict(&at).await,
             _ => self.crash(&at).await,
         }
     }
@@ -372,6 +373,42 @@ impl Run {
         match soon(self.m.lseek(handle, from, Seek::Data)).await {
             Ok(o) => assert!(o >= from && zero(&data[from as usize..o as usize]), "{at}"),
             Err(e) => assert!(e == Error::NoSuchOffset && zero(&data[from as usize..]), "{at}"),
+        }
+    }
+
+    /// The session is evicted: what was not published is lost, names and handles of named files stay.
+    async fn evict(&mut self, at: &str) {
+        if soon(self.m.getattr(ROOT, None)).await.unwrap().attr_valid.is_zero() {
+            // The root is still with a mount that has just crashed.
+            return;
+        }
+        let Some(session) = self.rig.local.holder(self.rig.root) else { return };
+        self.rig.local.evict(session);
+        soon(self.m.lookup(WHO, ROOT, name("anything"))).await.unwrap();
+        let model = &mut self.model;
+        for (id, handle, flags) in std::mem::take(&mut model.open) {
+            let nameless = model.files[&id].nlink == 0;
+            // At most one report of what was lost.
+            let _ = self.m.flush(handle).await;
+            let again = self.m.flush(handle).await;
+            if nameless {
+                assert_eq!(again, Err(Error::Stale), "{at}");
+                self.m.release(handle);
+                continue;
+            }
+            assert_eq!(again, Ok(()), "{at}");
+            model.open.push((id, handle, flags));
+        }
+        model.files.retain(|_, f| f.nlink > 0);
+        for (id, f) in &mut model.files {
+            // The next to open a file that nobody had open hears of the loss.
+            let h = self.m.open_as(model.nodes[id], libc::O_RDONLY).await;
+            let _ = self.m.flush(h).await;
+            self.m.release(h);
+            let got = self.m.all(model.nodes[id]).await;
+            f.survives(&got).unwrap_or_else(|why| panic!("{at}: after the eviction: {why}"));
+            f.data = got;
+            f.synced();
         }
     }
 
