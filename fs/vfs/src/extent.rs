@@ -126,7 +126,15 @@ mod tests {
 
     fn stripe(n: u64) -> Arc<StripeMeta> {
         let id = StripeId { counter: n, ..Default::default() };
-        Arc::new(StripeMeta { id, codec: Codec::Replica, code: Code::new(1, 0), len: 4 << 20, digest: 0, osds: Default::default(), missing: 0 })
+        Arc::new(StripeMeta {
+            id,
+            codec: Codec::Replica,
+            code: Code::new(1, 0),
+            len: 4 << 20,
+            digest: 0,
+            osds: Default::default(),
+            missing: 0,
+        })
     }
 
     /// A small deterministic generator, so that a failing seed is one number.

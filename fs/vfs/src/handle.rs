@@ -23,7 +23,14 @@ pub struct Handle {
 impl Handle {
     pub fn new(inode: Arc<Inode>, flags: i32) -> Self {
         let seen = inode.state.lock().errors.at_open();
-        Self { inode, flags, seen: Mutex::new(seen), readahead: Mutex::default(), lost: AtomicBool::new(false), cached: AtomicBool::new(false) }
+        Self {
+            inode,
+            flags,
+            seen: Mutex::new(seen),
+            readahead: Mutex::default(),
+            lost: AtomicBool::new(false),
+            cached: AtomicBool::new(false),
+        }
     }
 
     pub fn writable(&self) -> bool {

@@ -168,7 +168,6 @@ impl Vfs {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

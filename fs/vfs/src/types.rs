@@ -131,7 +131,9 @@ pub struct EntryReply {
 pub enum LookupReply {
     Found(EntryReply),
     /// No such name, which the kernel may remember for `entry_valid` (a reply with node 0); ENOENT when that is zero.
-    Absent { entry_valid: Duration },
+    Absent {
+        entry_valid: Duration,
+    },
 }
 
 /// An open file or directory and how the kernel is to treat it.

@@ -100,7 +100,9 @@ impl Vfs {
                     self.metrics().vfs_stripes_written.inc();
                     return Ok(meta);
                 }
-                Err(objects::Error::Unavailable { .. }) if !s.is_over() && self.clock.boot_ns() < deadline => tokio::time::sleep(RETRY).await,
+                Err(objects::Error::Unavailable { .. }) if !s.is_over() && self.clock.boot_ns() < deadline => {
+                    tokio::time::sleep(RETRY).await
+                }
                 Err(e) => return Err(error::from_objects(e)),
             }
         }

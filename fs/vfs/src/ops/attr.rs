@@ -59,8 +59,14 @@ impl Vfs {
         let time = |t: Option<SetTime>| t.map(|t| if let SetTime::At(ns) = t { ns } else { now });
         // The times of a truncation are its own unless others are named.
         let (atime, mtime) = (time(a.atime), time(a.mtime));
-        let change = AttrChange { mode: a.mode.map(|m| m & 0o7777), uid: a.uid, gid: a.gid, atime, mtime, ctime: Some(a.ctime.unwrap_or(now)) };
-        let asked = change.mode.is_some() || change.uid.is_some() || change.gid.is_some() || atime.is_some() || mtime.is_some() || a.ctime.is_some();
+        let change =
+            AttrChange { mode: a.mode.map(|m| m & 0o7777), uid: a.uid, gid: a.gid, atime, mtime, ctime: Some(a.ctime.unwrap_or(now)) };
+        let asked = change.mode.is_some()
+            || change.uid.is_some()
+            || change.gid.is_some()
+            || atime.is_some()
+            || mtime.is_some()
+            || a.ctime.is_some();
         if !asked {
             return self.getattr(node, a.handle).await;
         }

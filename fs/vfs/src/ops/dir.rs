@@ -46,8 +46,17 @@ impl Vfs {
         let batch = if plus { BATCH_PLUS } else { BATCH };
         for (cookie, name) in [(1, "."), (2, "..")] {
             if after < cookie {
-                let ino = self.dot(&s, dir.dir.ino, name.as_bytes()).await.or_else(|e| if e == Error::Stale { Ok(dir.dir.ino) } else { Err(e) })?;
-                let item = DirItem { node: self.node_of(ino), name: Bytes::from_static(name.as_bytes()), kind: Kind::Dir, next: cookie, entry: None };
+                let ino = self
+                    .dot(&s, dir.dir.ino, name.as_bytes())
+                    .await
+                    .or_else(|e| if e == Error::Stale { Ok(dir.dir.ino) } else { Err(e) })?;
+                let item = DirItem {
+                    node: self.node_of(ino),
+                    name: Bytes::from_static(name.as_bytes()),
+                    kind: Kind::Dir,
+                    next: cookie,
+                    entry: None,
+                };
                 if !fill(&item) {
                     return Ok(());
                 }

@@ -109,7 +109,15 @@ impl Vfs {
     }
 
     /// Grants for a name this session has just made. Without them the reply just may not be kept.
-    pub(crate) async fn named(&self, s: &Session, dir: &Inode, name: &Bytes, inode: &Arc<Inode>, attr: Attr, using: Use) -> (Attr, std::time::Duration) {
+    pub(crate) async fn named(
+        &self,
+        s: &Session,
+        dir: &Inode,
+        name: &Bytes,
+        inode: &Arc<Inode>,
+        attr: Attr,
+        using: Use,
+    ) -> (Attr, std::time::Duration) {
         let attr = match self.hold(inode, using).await {
             Ok(Mode::Through(newer)) => newer,
             _ => attr,

@@ -154,7 +154,10 @@ impl Vfs {
         if let [Source::Stripe(stripe, range)] = &sources[..] {
             return self.objects.read(stripe, range.clone()).await;
         }
-        let stripes: Vec<_> = sources.iter().filter_map(|s| if let Source::Stripe(m, r) = s { Some(self.objects.read(m, r.clone())) } else { None }).collect();
+        let stripes: Vec<_> = sources
+            .iter()
+            .filter_map(|s| if let Source::Stripe(m, r) = s { Some(self.objects.read(m, r.clone())) } else { None })
+            .collect();
         let mut read = try_join_all(stripes).await?.into_iter();
         let mut out = Vec::new();
         for source in &sources {
@@ -309,9 +312,8 @@ impl State {
         for seq in self.unpublished.flights_down() {
             cover.lay(|r| self.unpublished.flight_overlaps(seq, r).into_iter().map(|(o, d)| (o, d.len() as u64, Source::Memory(d))));
         }
-        let placed = |(o, p): (u64, crate::extent::Place)| {
-            (o, p.len as u64, Source::Stripe(p.stripe, p.stripe_offset..p.stripe_offset + p.len))
-        };
+        let placed =
+            |(o, p): (u64, crate::extent::Place)| (o, p.len as u64, Source::Stripe(p.stripe, p.stripe_offset..p.stripe_offset + p.len));
         if !self.unpublished.pending.is_empty() {
             cover.lay(|r| self.unpublished.pending.overlaps(r).map(placed));
         }

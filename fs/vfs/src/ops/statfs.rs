@@ -13,6 +13,14 @@ impl Vfs {
         let space = self.objects.space(self.bucket.code);
         let bsize = BLKSIZE as u64;
         let free = space.free / bsize;
-        StatFs { bsize: BLKSIZE, blocks: space.total / bsize, bfree: free, bavail: free, files: FILES, ffree: FILES, namelen: NAME_MAX as u32 }
+        StatFs {
+            bsize: BLKSIZE,
+            blocks: space.total / bsize,
+            bfree: free,
+            bavail: free,
+            files: FILES,
+            ffree: FILES,
+            namelen: NAME_MAX as u32,
+        }
     }
 }

@@ -3,9 +3,9 @@
 use crate::rig::*;
 use bytes::Bytes;
 use holdfast_fs_vfs::{Config, LookupReply, OpenFlags, ROOT, ReadArgs, WriteArgs};
+use holdfast_meta_client::{Grant, MetaService, NoEvents, Use};
 use holdfast_objstore_client::Objects;
 use holdfast_objstore_client::StripeWrite;
-use holdfast_meta_client::{Grant, MetaService, NoEvents, Use};
 use holdfast_objstore_client::fake::Point;
 use holdfast_objstore_proto::meta::{AttrChange, Command, Condition, Extent, MetaError, Owner, PutObject, Reply};
 use holdfast_objstore_proto::{Code, InodeId};
@@ -30,7 +30,8 @@ impl Rig {
         let Reply::Inodes(inodes) = self.admin.submit(Command::GrantInodes { count: 1 }).await.unwrap() else { panic!("ids") };
         let (session, epoch) = self.admin.session();
         let len = data.len() as u32;
-        let write = StripeWrite { id: range.first, code: Code::new(4, 2), data: vec![Bytes::from(data)], session, epoch, hint: Default::default() };
+        let write =
+            StripeWrite { id: range.first, code: Code::new(4, 2), data: vec![Bytes::from(data)], session, epoch, hint: Default::default() };
         let stripe = self.fake.write(write).await.unwrap();
         let stripes = self.fake.flush(vec![stripe]).await.unwrap();
         let put = PutObject {
@@ -137,7 +138,16 @@ async fn appends_of_two_mounts_never_overlap() {
         tokio::spawn(async move {
             for i in 0..50 {
                 let data = Bytes::from(vec![first + i; 100]);
-                let args = WriteArgs { node, handle, offset: 0, data, direct: i % 4 == 0, sync: i % 7 == 0, kill_suidgid: false, from_cache: false };
+                let args = WriteArgs {
+                    node,
+                    handle,
+                    offset: 0,
+                    data,
+                    direct: i % 4 == 0,
+                    sync: i % 7 == 0,
+                    kill_suidgid: false,
+                    from_cache: false,
+                };
                 assert_eq!(vfs.write(args).await, Ok(100));
                 tokio::task::yield_now().await;
             }
@@ -179,7 +189,16 @@ async fn a_mapped_page_pushed_out_by_a_recall_is_taken_in_and_published() {
         let vfs = vfs.clone();
         Some(Box::pin(async move {
             // The kernel waits for the write-back of the page, and a reader of another page waits for its own lock.
-            let push = WriteArgs { node, handle: f.1, offset: 4096, data: vec![7; 4096].into(), direct: false, sync: false, kill_suidgid: false, from_cache: true };
+            let push = WriteArgs {
+                node,
+                handle: f.1,
+                offset: 4096,
+                data: vec![7; 4096].into(),
+                direct: false,
+                sync: false,
+                kill_suidgid: false,
+                from_cache: true,
+            };
             soon(vfs.write(push)).await.unwrap();
             let read = soon(vfs.read(ReadArgs { node, handle: f.1, offset: 0, len: 8192 })).await.unwrap().concat();
             assert_eq!(read, [vec![1; 4096], vec![7; 4096]].concat());

@@ -50,10 +50,7 @@ async fn an_unlinked_file_does_not_survive_its_sessions_end() {
     m.unlink(ROOT, name("f")).await.unwrap();
     let session = session_of(&rig, &m).await;
     rig.local.evict(session);
-    soon(async {
-        while m.find(ROOT, "f").await.is_some() {}
-    })
-    .await;
+    soon(async { while m.find(ROOT, "f").await.is_some() {} }).await;
     assert!(m.try_get(f, 0, 10).await.is_err());
     assert_eq!(m.flush(f.1).await, Err(Error::Stale));
     m.release(f.1);

@@ -26,7 +26,8 @@ async fn appends_of_two_handles_never_overlap_whatever_offset_the_kernel_guessed
     }
     assert_eq!(m.size(a.0).await, 20_000);
     let data = m.get(b, 0, 30_000).await;
-    let mut seen: Vec<u8> = data.chunks(1000).map(|c| c.iter().all(|x| *x == c[0]).then_some(c[0]).expect("one append's bytes stay together")).collect();
+    let mut seen: Vec<u8> =
+        data.chunks(1000).map(|c| c.iter().all(|x| *x == c[0]).then_some(c[0]).expect("one append's bytes stay together")).collect();
     seen.sort_unstable();
     assert_eq!(seen, (1..=20).collect::<Vec<u8>>());
 }

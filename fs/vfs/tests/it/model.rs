@@ -183,7 +183,11 @@ impl Run {
                 let Some(&(id, handle, flags)) = r.pick(&model.open) else { return };
                 let (mut offset, len) = (Model::place(r), 1 + r.below(5_000));
                 let data: Vec<u8> = (0..len).map(|i| (n as u64 + i / 512) as u8 | 1).collect();
-                let args = WriteArgs { direct: r.below(3) == 0, sync: r.below(12) == 0, ..m.args((model.nodes[&id], handle), offset, data.clone()) };
+                let args = WriteArgs {
+                    direct: r.below(3) == 0,
+                    sync: r.below(12) == 0,
+                    ..m.args((model.nodes[&id], handle), offset, data.clone())
+                };
                 let sync = args.sync;
                 assert_eq!(soon(m.write(args)).await, Ok(len as u32), "{at}");
                 let f = model.files.get_mut(&id).unwrap();

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use holdfast_fs_vfs::{
-    Caller, Config, CreateArgs, DirItem, EntryReply, HandleId, KernelNotify, LookupReply, MknodArgs, NodeId, OpenFlags, ROOT, ReadArgs, Result, SetAttrArgs,
-    Vfs, WriteArgs,
+    Caller, Config, CreateArgs, DirItem, EntryReply, HandleId, KernelNotify, LookupReply, MknodArgs, NodeId, OpenFlags, ROOT, ReadArgs,
+    Result, SetAttrArgs, Vfs, WriteArgs,
 };
 use holdfast_meta_client::local::Local;
 use holdfast_meta_client::{Meta, MetaService, NoEvents};
