@@ -291,7 +291,7 @@ impl Run {
             93..95 => self.rig.collect().await,
             95..97 => self.compare(&at).await,
             97 => self.foreign_look(&at).await,
-            98 if n % 2 == 0 => self.seek(&at).await,
+            98 if n.is_multiple_of(2) => self.seek(&at).await,
             98 => self.evict(&at).await,
             _ => self.crash(&at).await,
         }
