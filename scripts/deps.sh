@@ -19,7 +19,8 @@ if [ ${#missing[@]} -gt 0 ]; then
   $sudo apt-get update -qq
   DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
-want="boto3==1.43.* awscli==1.45.* pytest==8.* pytest-timeout==2.*"
+# Exact versions: a resolver left to choose among the releases of these three searches for minutes.
+want="boto3==1.43.11 botocore==1.43.11 awscli==1.45.11 pytest==8.4.2 pytest-timeout==2.4.0"
 if [ ! -x "$venv/bin/aws" ] || [ "$(cat "$venv/.holdfast" 2>/dev/null)" != "$want" ]; then
   echo "installing into $venv: $want"
   python3 -m venv "$venv"

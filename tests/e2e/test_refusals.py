@@ -154,8 +154,8 @@ def test_a_mount_point_that_is_a_file(work):
 
 def test_no_dev_fuse(work):
     os.mkdir(os.path.join(work, "m"))
-    # A namespace of our own in which /dev/fuse is hidden.
-    script = f"mount --bind /dev/null /dev/fuse && exec {HOLDFAST} up {work}/d --mount {work}/m"
+    # A mount namespace of our own in which /dev is empty.
+    script = f"mount -t tmpfs none /dev && exec {HOLDFAST} up {work}/d --mount {work}/m"
     r = subprocess.run(["unshare", "-m", "bash", "-c", script], capture_output=True, text=True, timeout=60)
     assert r.returncode != 0 and "/dev/fuse" in r.stderr, r.stderr
     assert not os.path.exists(os.path.join(work, "d"))
