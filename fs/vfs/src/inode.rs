@@ -32,6 +32,8 @@ pub struct State {
     /// Lookups the kernel has not given back.
     pub lookups: u64,
     pub opens: u32,
+    /// Of those, the writable ones whose pages the kernel keeps: a mapping may dirty them without a word to us.
+    pub write_opens: u32,
     /// Operations of ours under way in this directory.
     pub dir_ops: u32,
     pub lease: Lease,

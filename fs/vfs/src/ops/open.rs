@@ -34,10 +34,13 @@ impl Vfs {
                 self.truncate(inode, 0, kill_suidgid).await?;
             }
             let mode = self.hold(inode, if writes { Use::Write } else { Use::Read }).await?;
-            let shared = matches!(mode, Mode::Through(_)) || !inode.state.lock().lease.may_cache();
+            let handle = self.handle(id)?;
+            let mut st = inode.state.lock();
+            let shared = matches!(mode, Mode::Through(_)) || !st.lease.may_cache();
             let direct_io = shared || flags & libc::O_DIRECT != 0;
             if !direct_io {
-                self.handle(id)?.set_cached();
+                handle.set_cached();
+                st.write_opens += handle.writable() as u32;
             }
             Ok(OpenReply { handle: id, direct_io, keep_cache: !shared, parallel_direct_writes: direct_io })
         };
@@ -55,6 +58,7 @@ impl Vfs {
         let last = {
             let mut st = inode.state.lock();
             st.opens -= 1;
+            st.write_opens -= (handle.is_cached() && handle.writable()) as u32;
             st.opens == 0
         };
         if last {

@@ -65,7 +65,9 @@ impl Vfs {
         inode.until(|st| (!st.gate).then_some(())).await;
         let range = a.offset..a.offset.saturating_add(a.len as u64);
         loop {
-            let data = match self.hold(inode, Use::Read).await? {
+            // A page that a writable mapping may dirty is read only under a grant that foreign readers recall.
+            let using = if inode.state.lock().write_opens > 0 { Use::Write } else { Use::Read };
+            let data = match self.hold(inode, using).await? {
                 Mode::Through(attr) => {
                     let data = self.read_through(inode, &attr, range.clone()).await?;
                     if handle.is_cached() {

@@ -212,6 +212,33 @@ async fn a_mapped_page_pushed_out_by_a_recall_is_taken_in_and_published() {
 }
 
 #[tokio::test]
+async fn a_page_read_through_a_writable_handle_is_recalled_by_a_foreign_read() {
+    let rig = Rig::new().await;
+    let m = rig.mount().await;
+    let f = m.file("f").await;
+    m.put(f, 0, vec![1; 4096]).await;
+    assert_eq!(rig.gateway_read(InodeId(f.0.0)).await, [1; 4096]);
+    // A mapping faults the page in, and the kernel lets it be dirtied without asking.
+    assert_eq!(m.get(f, 0, 4096).await, [1; 4096]);
+    let vfs = m.vfs.clone();
+    *m.kernel.hook.lock() = Some(Box::new(move |node, offset| {
+        let vfs = vfs.clone();
+        let push = WriteArgs {
+            node,
+            handle: f.1,
+            offset: 0,
+            data: vec![2; 4096].into(),
+            direct: false,
+            sync: false,
+            kill_suidgid: false,
+            from_cache: true,
+        };
+        (offset >= 0).then(|| Box::pin(async move { assert_eq!(soon(vfs.write(push)).await, Ok(4096)) }) as _)
+    }));
+    assert_eq!(rig.gateway_read(InodeId(f.0.0)).await, [2; 4096]);
+}
+
+#[tokio::test]
 async fn writes_that_arrive_during_a_recall_are_in_what_the_other_side_sees() {
     let rig = Rig::new().await;
     let m = rig.mount().await;
@@ -278,6 +305,8 @@ async fn pages_that_a_cached_handle_reads_without_a_grant_do_not_stay_in_the_ker
     let m = rig.mount().await;
     let f = m.file("f").await;
     m.put(f, 0, vec![1; 100]).await;
+    m.release(f.1);
+    let f = (f.0, m.open_as(f.0, libc::O_RDONLY).await);
     let ino = InodeId(f.0.0);
     let change = AttrChange { mode: Some(0o600), ..Default::default() };
     soon(rig.admin.submit(Command::SetAttr { ino, change })).await.unwrap();
