@@ -15,6 +15,8 @@ pub struct Config {
     pub sessions_max: usize,
     /// Retired stripes are deleted this long after they were retired, so that reads in flight find them.
     pub stripe_grace: Duration,
+    /// An inode that lost its last name can still be opened this long by who had found the name before.
+    pub orphan_grace: Duration,
     /// Chunks one step of freeing an orphan takes.
     pub reap_chunks: u32,
     /// Stripes in one call to the stripe reaper.
@@ -46,6 +48,7 @@ impl Default for Config {
             recall_timeout: Duration::from_secs(10),
             sessions_max: 4096,
             stripe_grace: Duration::from_secs(2),
+            orphan_grace: Duration::from_secs(2),
             reap_chunks: 256,
             stripe_batch: 1024,
             lead_timeout: Duration::from_secs(60),

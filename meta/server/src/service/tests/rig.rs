@@ -20,7 +20,7 @@ use tokio::sync::watch;
 pub const OWNER: Owner = Owner { uid: 1000, gid: 1000 };
 
 pub fn config() -> Config {
-    Config { stripe_grace: Duration::ZERO, ..Config::default() }
+    Config { stripe_grace: Duration::ZERO, orphan_grace: Duration::ZERO, ..Config::default() }
 }
 
 /// What a session keeps and how it answers.

@@ -32,10 +32,10 @@ struct Queue {
     all: bool,
 }
 
-enum Next {
-    One(InodeId),
-    All,
-    Nothing,
+/// What was queued at one moment.
+struct Batch {
+    inos: VecDeque<InodeId>,
+    all: bool,
 }
 
 impl Orphans {
@@ -65,24 +65,28 @@ impl Orphans {
         self.queue.lock().inos.len()
     }
 
-    fn next(&self) -> Next {
+    fn take(&self) -> Batch {
         let mut q = self.queue.lock();
-        if let Some(ino) = q.inos.pop_front() {
-            q.known.remove(&ino);
-            return Next::One(ino);
-        }
-        if std::mem::take(&mut q.all) { Next::All } else { Next::Nothing }
+        q.known.clear();
+        Batch { inos: std::mem::take(&mut q.inos), all: std::mem::take(&mut q.all) }
     }
 }
 
 pub(super) async fn run(core: Arc<Core>) {
     let mut backoff = Backoff::new();
+    let grace = core.config.orphan_grace;
     while core.work.unless_stopped(core.work.orphans.signal.notified()).await {
+        let mut batch = core.work.orphans.take();
+        // Who found the name just before it went may still be on the way to open it. What is queued meanwhile waits for its own turn.
+        if !grace.is_zero() && !core.work.unless_stopped(tokio::time::sleep(grace)).await {
+            return;
+        }
         loop {
-            let done = match core.work.orphans.next() {
-                Next::Nothing => break,
-                Next::One(ino) => free(&core, ino).await.inspect_err(|_| core.work.orphans.look_at([ino])),
-                Next::All => free_all(&core).await.inspect_err(|_| core.work.orphans.look_at_all()),
+            let one = batch.inos.pop_front();
+            let done = match one {
+                Some(ino) => free(&core, ino).await.inspect_err(|_| core.work.orphans.look_at([ino])),
+                None if std::mem::take(&mut batch.all) => free_all(&core).await.inspect_err(|_| core.work.orphans.look_at_all()),
+                None => break,
             };
             if core.work.stopping() {
                 return;
