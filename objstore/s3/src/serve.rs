@@ -101,7 +101,14 @@ async fn answer(service: S3Service, request: Request<Incoming>) -> Result<Respon
         .headers()
         .get("x-amz-content-sha256")
         .is_some_and(|v| v.as_bytes().starts_with(b"STREAMING-"));
-    service.call(request.map(|b| guard::body(b, chunked))).await
+    let expects = request.headers().contains_key("expect");
+    let mut response = service.call(request.map(|b| guard::body(b, chunked))).await?;
+    if expects && !response.status().is_success() {
+        // A refusal in place of `100 Continue`: the client may or may not send the body now, and some clients take the next answer
+        // on this connection for a part of this one. So the connection ends, as it does at AWS.
+        response.headers_mut().insert("connection", hyper::header::HeaderValue::from_static("close"));
+    }
+    Ok(response)
 }
 
 /// What the parser would accept and this door does not: signature version 2, and URLs presigned for longer than a week.

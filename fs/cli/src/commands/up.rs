@@ -23,6 +23,7 @@ struct Prepared {
 }
 
 pub fn run(args: Up) -> anyhow::Result<()> {
+    raise_open_files();
     let disk = RealDisk::new();
     let p = prepare(&args, &disk)?;
     let home = p.layout.home().to_path_buf();
@@ -157,6 +158,21 @@ async fn serve(p: Prepared, disk: Arc<RealDisk>, keys: credentials::Credentials,
     admin.abort();
     drained?;
     why.map_or(Ok(()), |w| Err(anyhow::anyhow!(w)))
+}
+
+/// Each segment of a log is an open file: the soft limit goes up to the hard one.
+fn raise_open_files() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both calls only read or write the structure given.
+    let raised = unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit) == 0
+        }
+    };
+    if !raised {
+        tracing::warn!("the limit of open files stays where it is: {}", std::io::Error::last_os_error());
+    }
 }
 
 /// A line for whoever started the process; scripts wait for `ready`.
