@@ -80,15 +80,16 @@ def test_git_clone_and_fsck(shared, module_work):
 
 
 @pytest.mark.parametrize("direct,engine", [(0, "psync"), (1, "psync"), (1, "io_uring")])
-def test_fio_verifies_what_it_wrote(shared, direct, engine):
+def test_fio_verifies_what_it_wrote(shared, module_work, direct, engine):
     d = shared.path(f"fio-{direct}-{engine}")
     os.mkdir(d)
     common = ["fio", f"--directory={d}", f"--direct={direct}", f"--ioengine={engine}", "--verify=crc32c", "--verify_fatal=1", "--randseed=7", "--group_reporting"]
-    run(*common, "--name=seq", "--rw=write", "--bs=1M", "--size=96M", "--iodepth=4")
-    run(*common, "--name=rand", "--rw=randwrite", "--bs=4k", "--size=16M", "--fsync=64", "--iodepth=8" if engine == "io_uring" else "--iodepth=1")
-    run(*common, "--name=mixed", "--rw=randwrite", "--bsrange=4k-128k", "--bs_unaligned=0", "--size=24M", "--numjobs=2")
+    fio = lambda *a: run(*common, *a, cwd=module_work)  # it leaves its verify state where it runs
+    fio("--name=seq", "--rw=write", "--bs=1M", "--size=96M", "--iodepth=4")
+    fio("--name=rand", "--rw=randwrite", "--bs=4k", "--size=16M", "--fsync=64", "--iodepth=8" if engine == "io_uring" else "--iodepth=1")
+    fio("--name=mixed", "--rw=randwrite", "--bsrange=4k-128k", "--bs_unaligned=0", "--size=24M", "--numjobs=2")
     shared.drop_caches()
-    run(*common, "--name=seq", "--rw=write", "--bs=1M", "--size=96M", "--verify_only=1")
+    fio("--name=seq", "--rw=write", "--bs=1M", "--size=96M", "--verify_only=1")
 
 
 def test_sqlite_with_full_synchronisation(shared):

@@ -113,7 +113,7 @@ pub async fn open(
     let mut found = recover::Collect::default();
     let (log, recovery) = Log::open(disk, &dir, config.log.clone(), &mut found).await.map_err(failed)?;
     let mut state = found.replay(&log).await.map_err(Error::Failed)?;
-    tracing::info!(records = recovery.records, entries = state.window.len(), "metadata log read");
+    tracing::debug!(records = recovery.records, entries = state.window.len(), "metadata log read");
     check_state(&state, tail.as_ref())?;
     state.now_ns = state.now_ns.max(tail.as_ref().map_or(0, |t| t.now_ns));
 

@@ -265,7 +265,9 @@ async fn serve(running: &Running, mounted: Option<Mounted>, end: oneshot::Sender
             tracing::warn!("the mount is in use: it is detached, and its users have {} s to close their files", DETACHED_MAX.as_secs());
             if tokio::time::timeout(DETACHED_MAX, &mut serving).await.is_err() {
                 if let Some(vfs) = &running.vfs {
-                    drop(vfs.sync_all().await);
+                    if let Err(e) = vfs.sync_all().await {
+                        tracing::warn!("draining the detached mount: {e}");
+                    }
                 }
                 serving.abort();
             }
