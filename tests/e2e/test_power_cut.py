@@ -58,7 +58,7 @@ def workload(c, disk, rounds, rng):
     d = os.open(c.mnt, os.O_RDONLY)
     for n in range(1, rounds + 1):
         disk.mark(f"begin file {n}")
-        body = version(n, rng.choice([104, 4096, 9000, 150_000])  # whole units of eight bytes)
+        body = version(n, rng.choice([104, 4096, 9000, 150_000]))  # whole units of eight bytes
         os.pwrite(f, body, 0)
         os.ftruncate(f, len(body))
         os.fsync(f)
