@@ -60,8 +60,8 @@ fn run(tx: &mut Tx, ctx: Ctx, command: &Command) -> Done<Reply> {
         C::OpenSession { .. } => Err(MetaError::NotPermitted.into()),
         C::CloseSession => session::end(tx, ctx.session),
         C::Evict { session } => session::end(tx, *session),
-        C::GrantStripes { count } => Ok(Reply::Stripes(ids::grant_stripes(tx, ctx.session, *count)?)),
-        C::GrantInodes { count } => Ok(Reply::Inodes(ids::grant_inodes(tx, ctx.session, *count)?)),
+        C::GrantStripes { count } => Ok(Reply::Stripes(ids::grant_stripes(tx, ctx.session, ctx.now, *count)?)),
+        C::GrantInodes { count } => Ok(Reply::Inodes(ids::grant_inodes(tx, ctx.session, ctx.now, *count)?)),
 
         C::Create { dir, name, ino, kind, mode, owner, rdev, target } => {
             let new = namespace::New { ino: *ino, kind: *kind, mode: *mode, owner: *owner, rdev: *rdev, target };

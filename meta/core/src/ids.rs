@@ -2,14 +2,16 @@
 //!
 //! What always holds: an id is granted once, to one session; it is spent once; ids of a session that ended cannot be spent.
 //! Grants are recorded in blocks of 512 ids, each one record with a bitmap, so that spending an id is one small write.
-//! A block whose ids are all spent leaves the state.
+//! A block whose ids are all spent leaves the state. A session's blocks are bounded: past the bound its oldest make room for a grant, but
+//! only those granted so long ago that no write can still be on its way with one of their ids; otherwise the grant is refused.
 
 use crate::fail::{Done, broken, invalid};
-use crate::limits::{BLOCK_IDS, BLOCKS_MAX, GRANT_MAX};
-use crate::record::{Block, Counters, Session, encode, load};
+use crate::limits::{BLOCK_AGE_NS, BLOCK_IDS, BLOCKS_MAX, GRANT_MAX};
+use crate::record::{Block, Counters, Owned, Session, decode, encode, load};
 use crate::tx::Tx;
 use crate::{KvRead, StateError, keys, keys::BlockId};
 use bytes::Bytes;
+use holdfast_objstore_proto::meta::{MetaError, TimeNs};
 use holdfast_objstore_proto::{InodeId, InodeRange, SessionId, StripeId, StripeRange};
 use std::ops::ControlFlow;
 
@@ -21,24 +23,24 @@ pub(crate) fn put_counters(tx: &mut Tx, c: &Counters) {
     tx.put(keys::counters(), encode(c));
 }
 
-pub(crate) fn grant_stripes(tx: &mut Tx, session: SessionId, count: u32) -> Done<StripeRange> {
+pub(crate) fn grant_stripes(tx: &mut Tx, session: SessionId, now: TimeNs, count: u32) -> Done<StripeRange> {
     let blocks = blocks_for(count)?;
     let mut c = counters(tx)?;
     let first = c.stripe_block;
     c.stripe_block += blocks;
     put_counters(tx, &c);
     let id = |block| BlockId::Stripes { incarnation: c.incarnation, group: 0, block };
-    record_blocks(tx, session, count, (first..first + blocks).map(id))?;
+    record_blocks(tx, session, now, count, (first..first + blocks).map(id))?;
     Ok(StripeRange { first: StripeId { incarnation: c.incarnation, group: 0, counter: first * BLOCK_IDS }, count: count as u64 })
 }
 
-pub(crate) fn grant_inodes(tx: &mut Tx, session: SessionId, count: u32) -> Done<InodeRange> {
+pub(crate) fn grant_inodes(tx: &mut Tx, session: SessionId, now: TimeNs, count: u32) -> Done<InodeRange> {
     let blocks = blocks_for(count)?;
     let mut c = counters(tx)?;
     let first = c.inode_block;
     c.inode_block += blocks;
     put_counters(tx, &c);
-    record_blocks(tx, session, count, (first..first + blocks).map(|block| BlockId::Inodes { block }))?;
+    record_blocks(tx, session, now, count, (first..first + blocks).map(|block| BlockId::Inodes { block }))?;
     Ok(InodeRange { first: InodeId(first * BLOCK_IDS), count: count as u64 })
 }
 
@@ -49,7 +51,7 @@ fn blocks_for(count: u32) -> Done<u64> {
     Ok((count as u64).div_ceil(BLOCK_IDS))
 }
 
-fn record_blocks(tx: &mut Tx, session: SessionId, count: u32, ids: impl Iterator<Item = BlockId>) -> Done<()> {
+fn record_blocks(tx: &mut Tx, session: SessionId, now: TimeNs, count: u32, ids: impl Iterator<Item = BlockId>) -> Done<()> {
     let mut left = count as u64;
     let mut made = 0;
     let mut sample = None;
@@ -57,7 +59,7 @@ fn record_blocks(tx: &mut Tx, session: SessionId, count: u32, ids: impl Iterator
         let here = left.min(BLOCK_IDS);
         left -= here;
         tx.put(keys::block(id), encode(&Block { session, count: here as u16, used: Bytes::new() }));
-        tx.put(keys::owned(session, id), Bytes::new());
+        tx.put(keys::owned(session, id), encode(&Owned { granted: now }));
         made += 1;
         sample = Some(id);
     }
@@ -65,21 +67,31 @@ fn record_blocks(tx: &mut Tx, session: SessionId, count: u32, ids: impl Iterator
     let mut owner: Session = load(tx, &keys::session(session))?.ok_or_else(|| broken("a session without a record asked"))?;
     let held = held_of(&mut owner, sample);
     *held += made;
-    // Ids are taken in order, so the oldest blocks hold only ids that were dropped on the way.
     let excess = held.saturating_sub(BLOCKS_MAX);
     *held -= excess;
     if excess > 0 {
-        let from = keys::owned_kind(session, sample);
-        let mut oldest = Vec::new();
-        tx.scan(&from, &keys::end_of(&from), &mut |k, _| {
-            oldest.push(k.to_vec());
-            if oldest.len() as u32 == excess { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
-        for key in oldest {
-            forget(tx, key)?;
-        }
+        make_room(tx, session, now, sample, excess)?;
     }
     tx.put(keys::session(session), encode(&owner));
+    Ok(())
+}
+
+/// Gives up a session's `excess` oldest blocks of the kind of `sample`, unless one of them is too young to be surely out of use.
+fn make_room(tx: &mut Tx, session: SessionId, now: TimeNs, sample: BlockId, excess: u32) -> Done<()> {
+    let from = keys::owned_kind(session, sample);
+    let mut oldest = Vec::new();
+    tx.scan(&from, &keys::end_of(&from), &mut |k, v| {
+        oldest.push((k.to_vec(), Bytes::copy_from_slice(v)));
+        if oldest.len() as u32 == excess { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    for (key, value) in oldest {
+        // Before blocks were dated they were recorded without a value.
+        let granted = if value.is_empty() { TimeNs::MIN } else { decode::<Owned>(&value)?.granted };
+        if now.saturating_sub(granted) < BLOCK_AGE_NS {
+            return Err(MetaError::Retry("the session has too many unused ids that may be in use".into()).into());
+        }
+        forget(tx, key)?;
+    }
     Ok(())
 }
 

@@ -12,8 +12,12 @@ pub const CLIENT_NAME_BYTES_MAX: usize = 256;
 pub const GRANT_MAX: u32 = 1 << 20;
 /// Ids in one block: the unit in which ranges are recorded.
 pub(crate) const BLOCK_IDS: u64 = 512;
-/// Blocks of one kind a session may hold; past it its oldest are given up.
-pub const BLOCKS_MAX: u32 = 8192;
+/// Blocks of one kind a session may hold. A block leaves when all its ids are spent; those with an id that was dropped on the way
+/// (an overwritten stripe, a failed upload) stay, so past this the oldest are given up, or the grant is refused.
+pub const BLOCKS_MAX: u32 = 65_536;
+/// Nanoseconds after which a block may be given up: a write or an upload takes less from its id to its publish. With `BLOCKS_MAX` it
+/// bounds how fast a session may drop ids: one of every block lets it take 18,000 a second without ever being refused.
+pub const BLOCK_AGE_NS: i64 = 30 * 60 * 1_000_000_000;
 /// Bytes of one name in a tree.
 pub const NAME_BYTES_MAX: usize = 255;
 /// Bytes of a key.

@@ -44,6 +44,7 @@ records! {
     Session => "session",
     Reply => "reply",
     Block => "id block",
+    Owned => "owned block",
     UploadRecord => "upload",
     Part => "part",
     Completed => "completed upload",
@@ -205,6 +206,12 @@ pub(crate) struct Block {
     pub session: SessionId,
     pub count: u16,
     pub used: Bytes,
+}
+
+/// A block in its session's list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Owned {
+    pub granted: TimeNs,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

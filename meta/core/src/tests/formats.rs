@@ -41,6 +41,7 @@ fn records_are_the_bytes_the_format_page_draws() {
     let dir = Body::dir(InodeId(1), true, false);
     assert_eq!(hex(&encode(&Inode { body: dir, ..inode })).split_at(48).1, "01 01 03 01 00");
     assert_eq!(hex(&encode(&Block { session: SessionId(2), count: 512, used: Bytes::from_static(&[5]) })), "01 02 80 04 01 05");
+    assert_eq!(hex(&encode(&Owned { granted: 10 })), "01 14");
     assert_eq!(hex(&encode(&Orphan::Tail { of: InodeId(9) })), "01 01 09");
     let info = ObjectInfo { etag: Some("e".into()), headers: vec![("a".into(), "b".into())], checksums: vec![], parts: vec![5] };
     assert_eq!(hex(&encode(&info)), "01 01 01 65 01 01 61 01 62 00 01 05");
@@ -88,6 +89,7 @@ fn decoders_take_any_bytes() {
         let _ = decode::<Session>(bytes);
         let _ = decode::<Reply>(bytes);
         let _ = decode::<Block>(bytes);
+        let _ = decode::<Owned>(bytes);
         let _ = decode::<UploadRecord>(bytes);
         let _ = decode::<Part>(bytes);
         let _ = decode::<Completed>(bytes);

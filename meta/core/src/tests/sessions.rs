@@ -1,7 +1,7 @@
 //! Sessions, exactly-once, id ranges.
 
 use super::world::{World, name};
-use crate::limits::{BLOCKS_MAX, GRANT_MAX, REPLIES_MAX};
+use crate::limits::{BLOCK_AGE_NS, BLOCKS_MAX, GRANT_MAX, REPLIES_MAX};
 use crate::{SERVICE_EPOCH, SERVICE_SESSION, initialise, kv::MemKv, read};
 use bytes::Bytes;
 use holdfast_objstore_proto::meta::*;
@@ -124,24 +124,46 @@ fn ids_are_granted_once_and_spent_once() {
     assert!(invalid(w.run(Command::GrantStripes { count: GRANT_MAX + 1 })));
 }
 
+fn stripe_blocks(w: &World) -> usize {
+    w.kv.0.keys().filter(|k| k[0] == crate::keys::BLOCK && k[1] == b's').count()
+}
+
 #[test]
-fn a_block_whose_ids_are_spent_leaves_and_the_oldest_make_room() {
+fn a_block_whose_ids_are_spent_leaves() {
     let mut w = World::new();
     w.checked = false;
-    let blocks = |w: &World| w.kv.0.keys().filter(|k| k[0] == crate::keys::BLOCK && k[1] == b's').count();
     let f = w.file(w.tree.root, "f");
-    let before = blocks(&w);
+    let before = stripe_blocks(&w);
     for _ in 0..512 {
         w.write(f, 0, 1);
     }
-    assert_eq!(blocks(&w), before - 1);
-    let old = w.publish(f, &[(0, 1)]);
-    for _ in 0..BLOCKS_MAX / (GRANT_MAX / 512) {
-        assert!(matches!(w.run(Command::GrantStripes { count: GRANT_MAX }), Reply::Stripes(_)));
-    }
-    assert_eq!(blocks(&w), BLOCKS_MAX as usize);
-    w.fails_like(Command::Publish(old), MetaError::PublishRefused(String::new()));
+    assert_eq!(stripe_blocks(&w), before - 1);
     assert!(crate::check(&w.kv).is_empty());
+}
+
+#[test]
+fn ids_that_may_be_in_use_stay_the_sessions_whatever_else_it_asks_for() {
+    let mut w = World::new();
+    w.checked = false;
+    let f = w.file(w.tree.root, "f");
+    let early = w.publish(f, &[(0, 1)]);
+    let grant = Command::GrantStripes { count: GRANT_MAX };
+    for _ in 0..BLOCKS_MAX / (GRANT_MAX / 512) - 1 {
+        assert!(matches!(w.run(grant.clone()), Reply::Stripes(_)));
+    }
+    w.fails_like(grant.clone(), MetaError::Retry(String::new()));
+    w.fails_like(grant.clone(), MetaError::Retry(String::new()));
+    // What was granted before is kept.
+    w.attr_of(Command::Publish(early));
+    let late = w.publish(f, &[(0, 1)]);
+    // Much later the oldest are surely out of use.
+    w.now += BLOCK_AGE_NS;
+    assert!(matches!(w.run(grant.clone()), Reply::Stripes(_)));
+    assert_eq!(stripe_blocks(&w), BLOCKS_MAX as usize);
+    w.fails_like(Command::Publish(late), MetaError::PublishRefused(String::new()));
+    assert!(crate::check(&w.kv).is_empty());
+    // The other kind has a bound of its own.
+    assert!(matches!(w.run(Command::GrantInodes { count: 1 }), Reply::Inodes(_)));
 }
 
 #[test]
