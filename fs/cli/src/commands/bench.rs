@@ -15,10 +15,11 @@ pub fn ceiling(data: PathBuf, at: PathBuf, out: PathBuf, quick: bool) -> anyhow:
         Client::by_mount(&at).await?; // a clear error when it is no mount of ours
         Client::by_data(&data).await?.status().await
     })?;
+    // fio runs in a folder of its own.
     harness::ceiling(harness::CeilingOptions {
-        data,
-        mount: at,
-        out,
+        data: std::path::absolute(data)?,
+        mount: std::path::absolute(at)?,
+        out: std::path::absolute(out)?,
         quick,
         fio_jobs_dir: None,
         raw_dir: None,

@@ -141,14 +141,22 @@ async fn run(plan: Plan, tell: oneshot::Sender<anyhow::Result<Arc<Running>>>, en
         return Ok(());
     }
     start_reconcile(&running, &osds);
-    serve(&running, mounted, end, stopped).await?;
+    // Each step is taken whatever became of the one before: nothing that can still be saved is left behind.
+    let mut trouble = Vec::new();
+    let mut note = |what: &str, result: anyhow::Result<()>| {
+        if let Err(e) = result {
+            trouble.push(format!("{what}: {e:#}"));
+        }
+    };
+    note("unmounting", serve(&running, mounted, end, stopped).await);
     if let Some(vfs) = &running.vfs {
-        vfs.shutdown().await.map_err(|e| anyhow!("draining the mount: {e}"))?;
+        note("draining the mount", vfs.shutdown().await.map_err(anyhow::Error::from));
     }
-    running.service.shutdown().await?;
+    note("closing the metadata", running.service.shutdown().await.map_err(anyhow::Error::from));
     for osd in osds {
-        osd.close().await.with_context(|| format!("closing {}", osd.superblock().osd))?;
+        note(&format!("closing {}", osd.superblock().osd), osd.close().await.map_err(anyhow::Error::from));
     }
+    anyhow::ensure!(trouble.is_empty(), "{}", trouble.join("; "));
     Ok(())
 }
 
