@@ -15,14 +15,21 @@ use std::sync::Arc;
 /// Tries against others who publish to the same file.
 const TRIES: usize = 1000;
 
-/// The size is settled, whatever came of it.
-struct Truncating<'a>(&'a Inode);
+/// The size is settled, whatever came of it. A map read meanwhile may be of before.
+struct Truncating<'a> {
+    inode: &'a Inode,
+    size: u64,
+    committed: bool,
+}
 
 impl Drop for Truncating<'_> {
     fn drop(&mut self) {
-        let mut st = self.0.state.lock();
-        st.truncating = None;
-        st.map.epoch += 1;
+        let mut st = self.inode.state.lock();
+        // Still marked: the grant under which it began is held. Otherwise nobody knows whose map this is.
+        match st.truncating.take() {
+            Some(_) if self.committed => st.map.truncate(self.size),
+            _ => st.map.forget(),
+        }
     }
 }
 
@@ -35,7 +42,7 @@ impl Vfs {
         let s = self.session().await?;
         let order = inode.order.lock().await;
         let now = self.now();
-        let mut truncating = None;
+        let mut truncating = Truncating { inode, size, committed: false };
         let mut number = None;
         if let Mode::Held = mode {
             let mut st = inode.state.lock();
@@ -50,7 +57,6 @@ impl Vfs {
                 st.reserved_end = size;
                 st.truncating = Some(size);
                 number = Some(a.number + 1);
-                truncating = Some(Truncating(inode));
             }
         }
         let mut done = Err(Error::Io);
@@ -71,6 +77,7 @@ impl Vfs {
             match self.submit_raw(&s, Command::Truncate { ino: inode.ino, number: next, size, mtime: now }).await {
                 Ok(Reply::Attr(attr)) => {
                     self.learned(&s, inode, &attr);
+                    truncating.committed = true;
                     done = Ok(attr.mode);
                     break;
                 }

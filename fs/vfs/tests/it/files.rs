@@ -248,3 +248,27 @@ async fn blocks_count_what_is_written_before_it_is_published() {
     m.fsync(f.1, false).await.unwrap();
     assert_eq!(m.getattr(f.0, None).await.unwrap().attr.blocks, 16);
 }
+
+#[tokio::test]
+async fn what_a_truncation_cut_off_does_not_come_back_with_a_map_read_meanwhile() {
+    let rig = Rig::new().await;
+    let (m, slow) = rig.mount_slow().await;
+    let f = m.file("f").await;
+    m.put(f, 0, vec![1; 10_000]).await;
+    m.fsync(f.1, false).await.unwrap();
+    // So that nothing is known of the map.
+    soon(rig.admin.getattr(holdfast_objstore_proto::InodeId(f.0.0))).await.unwrap();
+    m.put(f, 0, vec![1; 1]).await;
+    slow.shut(At::Truncate);
+    let vfs = m.vfs.clone();
+    let cut = tokio::spawn(async move {
+        let to = SetAttrArgs { size: Some(5000), ..Default::default() };
+        vfs.setattr(WHO, f.0, to).await
+    });
+    slow.parked(At::Truncate).await;
+    assert_eq!(m.get(f, 0, 10_000).await, [1; 5000]);
+    slow.open(At::Truncate);
+    soon(cut).await.unwrap().unwrap();
+    m.resize(f.0, 10_000).await;
+    assert_eq!(m.get(f, 0, 10_000).await, [vec![1; 5000], vec![0; 5000]].concat());
+}

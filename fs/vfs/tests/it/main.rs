@@ -8,4 +8,5 @@ mod files;
 mod model;
 mod names;
 mod rig;
+mod slow;
 mod stress;

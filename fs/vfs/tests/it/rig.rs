@@ -1,5 +1,6 @@
 //! What the tests stand on: a bucket, mounts of it, a session of another door, a kernel that only takes notes.
 
+pub use crate::slow::{At, Slow};
 use bytes::Bytes;
 use holdfast_fs_vfs::{
     Caller, Config, CreateArgs, DirItem, EntryReply, HandleId, KernelNotify, LookupReply, MknodArgs, NodeId, OpenFlags, ROOT, ReadArgs,
@@ -100,10 +101,20 @@ impl Rig {
     }
 
     pub async fn mount_with(&self, budget: u64, config: Config, epochs: bool) -> Mount {
+        self.mount_on(Arc::new(self.local.clone()), budget, config, epochs).await
+    }
+
+    /// A mount whose metadata comes late where the test says so.
+    pub async fn mount_slow(&self) -> (Mount, Slow) {
+        let slow = Slow::new(self.local.clone());
+        (self.mount_on(Arc::new(slow.clone()), 256 << 20, Config::default(), true).await, slow)
+    }
+
+    async fn mount_on(&self, service: Arc<dyn MetaService>, budget: u64, config: Config, epochs: bool) -> Mount {
         let kernel = Arc::new(Kernel { notes: Mutex::default(), hook: Mutex::default(), epochs });
         let clock: Arc<dyn Clock> = Arc::new(self.clock.clone());
         let vfs = Vfs::connect(
-            Arc::new(self.local.clone()),
+            service,
             self.fake.clone(),
             Bytes::from_static(b"home"),
             kernel.clone(),
