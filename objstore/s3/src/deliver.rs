@@ -3,7 +3,7 @@
 //! What always holds: the inode is held open while its bytes are sent, so that its stripes outlive a deletion; a map that went
 //! stale is read again once, by inode and never by name. What it leaves out: headers and conditions.
 
-use crate::door::{Inner, Session};
+use crate::door::{Charging, Inner, Session};
 use crate::error;
 use bytes::Bytes;
 use futures::stream::{FuturesOrdered, StreamExt};
@@ -23,6 +23,11 @@ const STEPS_AHEAD: usize = 3;
 /// A body up to this size is read whole before the reply begins.
 const WHOLE_BYTES_MAX: u64 = 256 << 10;
 
+/// What a body of `length` bytes charges while it is delivered.
+pub fn charge_of(length: u64) -> u64 {
+    length.min(STEP * STEPS_AHEAD as u64)
+}
+
 /// Holds an inode open on behalf of the gateway's session.
 struct Held {
     meta: Arc<dyn Meta>,
@@ -36,7 +41,7 @@ impl Drop for Held {
 }
 
 /// The bytes `range` of an inode, which must lie within its size.
-pub async fn deliver(door: &Arc<Inner>, session: &Arc<Session>, ino: InodeId, range: Range<u64>) -> S3Result<StreamingBlob> {
+pub async fn deliver(door: &Arc<Inner>, session: &Arc<Session>, ino: InodeId, range: Range<u64>, charging: Charging) -> S3Result<StreamingBlob> {
     session.meta.opened(ino).await.map_err(error::meta)?;
     let held = Held { meta: session.meta.clone(), ino };
     door.metrics.bytes_out.inc_by(range.end - range.start);
@@ -50,7 +55,10 @@ pub async fn deliver(door: &Arc<Inner>, session: &Arc<Session>, ino: InodeId, ra
     let (door, session) = (door.clone(), session.clone());
     tokio::spawn(async move {
         let _held = held;
-        let _charge = door.budget.charge(STEP * STEPS_AHEAD as u64).await;
+        let _charge = match charging {
+            Charging::Here => Some(door.budget.charge(charge_of(range.end - range.start)).await),
+            Charging::Caller => None,
+        };
         let mut steps = steps(range);
         let mut reading = FuturesOrdered::new();
         loop {

@@ -27,6 +27,16 @@ pub struct Config {
     pub connections_max: usize,
 }
 
+/// Who charges the budget for a body's bytes. One request charges for one body at a time: who held one part of the budget while waiting for
+/// another could wait for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Charging {
+    /// Whoever moves the bytes.
+    Here,
+    /// The caller has done so for all of its bodies together.
+    Caller,
+}
+
 /// The S3 door of one cluster. Cheap to clone.
 #[derive(Clone)]
 pub struct Door(pub(crate) Arc<Inner>);

@@ -11,6 +11,8 @@ use std::task::{Context, Poll};
 
 /// Far above what clients use (the largest seen is 8 MiB), far below what would hurt.
 pub const CHUNK_BYTES_MAX: u64 = 16 << 20;
+/// In the error of a body that stands still.
+pub const IDLE: &str = "the body stood still for too long";
 pub const TOO_LARGE: &str = "a chunk of the body is larger than 16 MiB";
 const HEADER_BYTES_MAX: usize = 1024;
 

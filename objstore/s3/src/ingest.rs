@@ -1,33 +1,51 @@
 //! One pass over a body: checksums, MD5 and stripes, bounded by the budget.
 //!
 //! What always holds: no more than [`WRITES_MAX`] stripes of a body are in memory besides the one being filled; what
-//! `ingest` returns is durable on its write quorum. What it leaves out: the commit that makes it reachable.
+//! `ingest` returns is durable on its write quorum. A body waits for the budget only while it holds nothing of it but stripes on their
+//! way to the devices, and while others wait, a client that sends slowly gives back what it holds: its stripe is cut short and written.
+//! What it leaves out: the commit that makes it reachable.
 
-use crate::door::{Inner, Session};
+use crate::door::{Charging, Inner, Session};
 use crate::error;
+use crate::stripes::Stripes;
 use crate::sums::Sums;
 use base64::Engine;
 use bytes::Bytes;
 use futures::StreamExt;
 use holdfast_objstore_base::buf::AlignedBuf;
 use holdfast_objstore_base::budget::Charge;
+use holdfast_objstore_base::units::BLOCK;
 use holdfast_objstore_client::StripeWrite;
 use holdfast_objstore_proto::meta::{Bucket, CHUNK_BYTES, Extent};
 use holdfast_objstore_proto::shard::Hint;
-use holdfast_objstore_proto::{InodeId, StripeMeta};
+use holdfast_objstore_proto::InodeId;
 use hyper::HeaderMap;
 use s3s::crypto::{Checksum, Md5};
 use s3s::dto::StreamingBlob;
 use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
 
 /// Stripes of one body being written at once: enough to keep the devices busy while the next one fills.
 const WRITES_MAX: usize = 2;
 /// S3's limit for one PUT or part.
 const BODY_BYTES_MAX: u64 = 5 << 30;
 const STRIPE: usize = CHUNK_BYTES as usize;
+/// How long a stripe may be filled while others wait for the budget.
+const FILL_TIME: Duration = Duration::from_secs(5);
+/// Room for the next stripe of a body that comes slowly, at least.
+const SLOW_BYTES: usize = 256 << 10;
+/// Stripes of one body beyond which none is cut short: one commit names them all.
+const SHORT_STRIPES_MAX: usize = 16_384;
+
+/// What copies charge for a body of `length` bytes that they have ingested with [`Charging::Caller`].
+pub fn charge_of(length: u64) -> u64 {
+    // One being filled, one being written.
+    length.min(2 * STRIPE as u64)
+}
 
 /// A body that is on the devices.
 pub struct Ingested {
@@ -35,7 +53,7 @@ pub struct Ingested {
     pub md5: [u8; 16],
     pub checksums: Vec<(String, String)>,
     pub extents: Vec<Extent>,
-    pub stripes: Vec<Arc<StripeMeta>>,
+    pub stripes: Arc<Stripes>,
 }
 
 impl Ingested {
@@ -70,55 +88,92 @@ impl Declared<'_> {
     }
 }
 
+/// The stripe being filled.
+struct Filling {
+    /// Its length is what the stripe may become.
+    buf: AlignedBuf,
+    fill: usize,
+    charge: Option<Charge>,
+    since: Instant,
+}
+
 struct Writer<'a> {
     door: &'a Arc<Inner>,
     session: &'a Arc<Session>,
     bucket: &'a Bucket,
     ino: InodeId,
+    charging: Charging,
     size: u64,
-    /// The stripe being filled; its length is what is in it.
-    filling: Option<(AlignedBuf, Charge)>,
-    fill: usize,
+    filling: Option<Filling>,
+    /// Room for the next stripe, at most: less than a whole one while the body comes slowly and the budget is short.
+    pace: usize,
     expected: Option<u64>,
-    writing: VecDeque<JoinHandle<S3Result<Arc<StripeMeta>>>>,
+    writing: VecDeque<JoinHandle<S3Result<()>>>,
     extents: Vec<Extent>,
-    stripes: Vec<Arc<StripeMeta>>,
+    stripes: Arc<Stripes>,
 }
 
 impl Writer<'_> {
     async fn push(&mut self, mut data: &[u8]) -> S3Result<()> {
         while !data.is_empty() {
             if self.filling.is_none() {
-                let left = self.expected.map_or(STRIPE as u64, |e| e.saturating_sub(self.size));
-                let room = (left.max(data.len() as u64) as usize).clamp(1, STRIPE);
-                let charge = self.door.budget.charge(room as u64).await;
-                self.filling = Some((AlignedBuf::zeroed(room), charge));
-                self.fill = 0;
+                self.filling = Some(self.begin(data.len()).await);
             }
-            let Some((buf, _)) = self.filling.as_mut() else { continue };
-            let n = data.len().min(buf.len() - self.fill);
-            buf[self.fill..self.fill + n].copy_from_slice(&data[..n]);
-            self.fill += n;
+            let Some(f) = self.filling.as_mut() else { continue };
+            let n = data.len().min(f.buf.len() - f.fill);
+            f.buf[f.fill..f.fill + n].copy_from_slice(&data[..n]);
+            f.fill += n;
             self.size += n as u64;
             data = &data[n..];
-            if self.fill == buf.len() {
+            if f.fill == f.buf.len() {
+                self.pace = (self.pace * 2).min(STRIPE);
                 self.cut().await?;
             }
         }
-        Ok(())
+        self.make_way().await
+    }
+
+    /// Charged in one go: growing a charge step by step would be waiting for a part of the budget while holding another.
+    async fn begin(&self, at_hand: usize) -> Filling {
+        let left = self.expected.map_or(STRIPE as u64, |e| e.saturating_sub(self.size));
+        let to_border = STRIPE - (self.size % CHUNK_BYTES) as usize;
+        let room = (left.max(at_hand as u64).min(STRIPE as u64) as usize).min(to_border).min(self.pace).max(1);
+        let charge = match self.charging {
+            Charging::Here => Some(self.door.budget.charge(room as u64).await),
+            Charging::Caller => None,
+        };
+        Filling { buf: AlignedBuf::zeroed(room), fill: 0, charge, since: Instant::now() }
+    }
+
+    /// Whether memory of the budget waits for the client.
+    fn holds(&self) -> bool {
+        self.filling.as_ref().is_some_and(|f| f.charge.is_some())
+    }
+
+    /// Cuts the stripe short when it has been filled for long and the budget is used up.
+    async fn make_way(&mut self) -> S3Result<()> {
+        let slow = self.filling.as_ref().is_some_and(|f| f.charge.is_some() && f.since.elapsed() >= FILL_TIME);
+        // Nothing can be taken at once, however little, while anybody waits.
+        if !slow || self.extents.len() >= SHORT_STRIPES_MAX || self.door.budget.try_charge(SLOW_BYTES as u64).is_some() {
+            return Ok(());
+        }
+        let fill = self.filling.as_ref().map_or(0, |f| f.fill);
+        self.pace = (2 * fill).next_multiple_of(BLOCK).clamp(SLOW_BYTES, STRIPE);
+        self.cut().await
     }
 
     /// Sends the stripe being filled on its way.
     async fn cut(&mut self) -> S3Result<()> {
-        let Some((mut buf, charge)) = self.filling.take() else { return Ok(()) };
-        buf.set_len(self.fill);
-        while self.writing.len() >= WRITES_MAX {
+        let Some(Filling { mut buf, fill, charge, .. }) = self.filling.take() else { return Ok(()) };
+        buf.set_len(fill);
+        let writes_max = if self.charging == Charging::Here { WRITES_MAX } else { 1 };
+        while self.writing.len() >= writes_max {
             self.reap().await?;
         }
         let id = self.session.ids.stripe().await.map_err(error::meta)?;
         let (session, epoch) = self.session.meta.session();
-        let offset = self.size - self.fill as u64;
-        self.extents.push(Extent { offset, len: self.fill as u32, stripe: id, stripe_offset: 0 });
+        let offset = self.size - fill as u64;
+        self.extents.push(Extent { offset, len: fill as u32, stripe: id, stripe_offset: 0 });
         let write = StripeWrite {
             id,
             code: self.bucket.code,
@@ -131,21 +186,23 @@ impl Writer<'_> {
         self.door.metrics.stripes.inc();
         if self.expected == Some(self.size) && self.writing.is_empty() {
             // The whole body in one stripe: nothing to overlap with, so no task.
-            self.stripes.push(objects.write(write).await.map_err(error::objects)?);
+            self.stripes.landed(objects.write(write).await.map_err(error::objects)?);
             drop(charge);
             return Ok(());
         }
+        let stripes = self.stripes.clone();
         self.writing.push_back(tokio::spawn(async move {
             let written = objects.write(write).await.map_err(error::objects);
             drop(charge);
-            written
+            stripes.landed(written?);
+            Ok(())
         }));
         Ok(())
     }
 
     async fn reap(&mut self) -> S3Result<()> {
         if let Some(task) = self.writing.pop_front() {
-            self.stripes.push(task.await.map_err(|e| S3Error::with_source(S3ErrorCode::InternalError, Box::new(e)))??);
+            task.await.map_err(|e| S3Error::with_source(S3ErrorCode::InternalError, Box::new(e)))??;
         }
         Ok(())
     }
@@ -157,29 +214,6 @@ impl Writer<'_> {
         }
         Ok(())
     }
-
-    /// The body came to nothing: its stripes are garbage.
-    async fn abandon(mut self) {
-        for task in std::mem::take(&mut self.writing) {
-            if let Ok(Ok(stripe)) = task.await {
-                self.stripes.push(stripe);
-            }
-        }
-        discard(self.door, std::mem::take(&mut self.stripes));
-    }
-}
-
-/// Deletes stripes that nothing will ever refer to, in the background; what that misses, reconciliation finds.
-pub fn discard(door: &Arc<Inner>, stripes: Vec<Arc<StripeMeta>>) {
-    if stripes.is_empty() {
-        return;
-    }
-    let objects = door.objects.clone();
-    tokio::spawn(async move {
-        if let Err(e) = objects.delete(stripes).await {
-            tracing::warn!("stripes of a failed upload stay until reconciliation: {e}");
-        }
-    });
 }
 
 /// Streams `body` into stripes of `bucket`, verifies every checksum the client sent, and makes it durable.
@@ -191,6 +225,7 @@ pub async fn ingest(
     body: Option<StreamingBlob>,
     declared: Declared<'_>,
     mut sums: Sums,
+    charging: Charging,
 ) -> S3Result<Ingested> {
     let expected = declared.length()?;
     if expected.is_some_and(|n| n > BODY_BYTES_MAX) {
@@ -202,36 +237,38 @@ pub async fn ingest(
         session,
         bucket,
         ino,
+        charging,
         size: 0,
         filling: None,
-        fill: 0,
+        pace: STRIPE,
         expected,
         writing: VecDeque::new(),
         extents: Vec::new(),
-        stripes: Vec::new(),
+        stripes: Arc::new(Stripes::new(door.clone())),
     };
     let mut md5 = Md5::new();
-    let streamed = stream(&mut w, body, &mut md5, &mut sums).await;
-    let checked = match streamed {
-        Ok(()) => check(&w, expected, said_md5, md5, sums, declared.trailers),
-        Err(e) => Err(e),
-    };
-    let (md5, checksums) = match checked {
-        Ok(c) => c,
-        Err(e) => {
-            w.abandon().await;
-            return Err(e);
-        }
-    };
-    let written = std::mem::take(&mut w.stripes);
-    let stripes = if written.is_empty() { written } else { door.objects.flush(written).await.map_err(error::objects)? };
+    stream(&mut w, body, &mut md5, &mut sums).await?;
+    let (md5, checksums) = check(&w, expected, said_md5, md5, sums, declared.trailers)?;
+    w.stripes.flush().await?;
     door.metrics.bytes_in.inc_by(w.size);
-    Ok(Ingested { size: w.size, md5, checksums, extents: w.extents, stripes })
+    Ok(Ingested { size: w.size, md5, checksums, extents: w.extents, stripes: w.stripes })
 }
 
 async fn stream(w: &mut Writer<'_>, body: Option<StreamingBlob>, md5: &mut Md5, sums: &mut Sums) -> S3Result<()> {
     if let Some(mut body) = body {
-        while let Some(next) = body.next().await {
+        loop {
+            let next = if w.holds() {
+                match timeout(FILL_TIME, body.next()).await {
+                    Ok(next) => next,
+                    Err(_) => {
+                        w.make_way().await?;
+                        continue;
+                    }
+                }
+            } else {
+                body.next().await
+            };
+            let Some(next) = next else { break };
             let data: Bytes = next.map_err(body_error)?;
             if w.size + data.len() as u64 > w.expected.unwrap_or(BODY_BYTES_MAX) {
                 return Err(S3ErrorCode::EntityTooLarge.into());
@@ -251,6 +288,8 @@ fn body_error(e: s3s::StdError) -> S3Error {
         S3ErrorCode::Custom("XAmzContentSHA256Mismatch".into())
     } else if text.contains(crate::guard::TOO_LARGE) {
         S3ErrorCode::EntityTooLarge
+    } else if text.contains(crate::guard::IDLE) {
+        S3ErrorCode::RequestTimeout
     } else {
         S3ErrorCode::IncompleteBody
     };

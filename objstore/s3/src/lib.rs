@@ -18,7 +18,10 @@ mod metrics;
 mod ops;
 mod serve;
 mod service;
+mod stripes;
 mod sums;
+#[cfg(test)]
+mod tests;
 
 pub use auth::Keys;
 pub use door::{Config, Door};

@@ -1,11 +1,11 @@
 //! Copies: of an object by reference, of a range into a part by reading and writing.
 
 use crate::conditions::ReadConditions;
-use crate::deliver::deliver;
-use crate::door::{Inner, Session};
+use crate::deliver::{self, deliver};
+use crate::door::{Charging, Inner, Session};
 use crate::error;
 use crate::info::{UPLOAD_ALGORITHM, etag_text, kept_headers, refuse_unsupported, timestamp, upload_note};
-use crate::ingest::{Declared, discard, ingest};
+use crate::ingest::{self, Declared, ingest};
 use crate::sums::{Sums, set_checksums};
 use holdfast_meta_client::MetaError;
 use holdfast_objstore_proto::meta::{Attr, Command, Condition, ObjectInfo, PutObject, Reply};
@@ -106,13 +106,15 @@ pub async fn part(door: &Arc<Inner>, r: S3Request<UploadPartCopyInput>) -> S3Res
         Some(text) => exact_range(text, attr.size)?,
     };
     let length = range.end - range.start;
-    let body = deliver(door, &session, attr.ino, range).await?;
+    // For reading and writing together, before either begins: each waiting for its own would be copies waiting for one another.
+    let _charge = door.budget.charge(deliver::charge_of(length) + ingest::charge_of(length)).await;
+    let body = deliver(door, &session, attr.ino, range, Charging::Caller).await?;
     let none = HeaderMap::new();
     let sums = Sums::from_headers(&none, upload_note(&upload.info, UPLOAD_ALGORITHM))?;
     let declared = Declared { headers: &none, trailers: None, length: Some(length) };
-    let body = ingest(door, &session, &bucket, InodeId(0), Some(body), declared, sums).await?;
+    let body = ingest(door, &session, &bucket, InodeId(0), Some(body), declared, sums, Charging::Caller).await?;
     let etag = body.etag();
-    let command = Command::PutPart {
+    let command = |stripes| Command::PutPart {
         bucket: bucket.id,
         upload: id,
         number,
@@ -120,14 +122,9 @@ pub async fn part(door: &Arc<Inner>, r: S3Request<UploadPartCopyInput>) -> S3Res
         etag: etag.clone(),
         checksums: body.checksums.clone(),
         extents: body.extents,
-        stripes: body.stripes.clone(),
+        stripes,
     };
-    if let Err(e) = door.commit(&session, command).await {
-        if error::is_definite(&e) {
-            discard(door, body.stripes);
-        }
-        return Err(error::meta(e));
-    }
+    body.stripes.commit(&session, command).await.map_err(error::meta)?;
     let mut result = CopyPartResult { e_tag: Some(ETag::Strong(etag)), last_modified: Some(std::time::SystemTime::now().into()), ..Default::default() };
     set_checksums!(result, body.checksums);
     Ok(S3Response::new(UploadPartCopyOutput { copy_part_result: Some(result), ..Default::default() }))

@@ -2,7 +2,7 @@
 
 use crate::conditions::ReadConditions;
 use crate::deliver::deliver;
-use crate::door::Inner;
+use crate::door::{Charging, Inner};
 use crate::error;
 use crate::info::{etag_text, show_headers, timestamp};
 use crate::sums::set_checksums;
@@ -83,7 +83,7 @@ pub async fn get(door: &Arc<Inner>, r: S3Request<GetObjectInput>) -> S3Result<S3
         let (attr, info) = session.meta.resolve(bucket.id, super::key(&i.key)).await.map_err(error::meta)?;
         conditions.check(&etag_text(&attr, &info), attr.mtime)?;
         let selected = select(&attr, &info, i.range, i.part_number)?;
-        match deliver(door, &session, attr.ino, selected.range.clone()).await {
+        match deliver(door, &session, attr.ino, selected.range.clone(), Charging::Here).await {
             Ok(body) => break (attr, info, selected, body),
             Err(e) if *e.code() == S3ErrorCode::NoSuchKey && tries == 0 => tries += 1,
             Err(e) => return Err(e),

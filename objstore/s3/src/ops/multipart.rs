@@ -1,9 +1,9 @@
 //! Multipart uploads: begin, parts, what is there, give up. Completion is in `complete.rs`.
 
-use crate::door::Inner;
+use crate::door::{Charging, Inner};
 use crate::error;
 use crate::info::{UPLOAD_ALGORITHM, UPLOAD_TYPE, kept_headers, refuse_unsupported, timestamp, upload_note};
-use crate::ingest::{Declared, discard, ingest};
+use crate::ingest::{Declared, ingest};
 use crate::sums::{Sums, algorithm, set_checksums};
 use holdfast_objstore_proto::InodeId;
 use holdfast_objstore_proto::meta::{Command, ObjectInfo, Reply};
@@ -65,9 +65,9 @@ pub async fn part(door: &Arc<Inner>, r: S3Request<UploadPartInput>) -> S3Result<
     let sums = Sums::from_headers(&r.headers, upload_note(&upload.info, UPLOAD_ALGORITHM))?;
     let length = i.content_length.and_then(|n| u64::try_from(n).ok());
     let declared = Declared { headers: &r.headers, trailers: r.trailing_headers.as_ref(), length };
-    let body = ingest(door, &session, &bucket, InodeId(0), i.body, declared, sums).await?;
+    let body = ingest(door, &session, &bucket, InodeId(0), i.body, declared, sums, Charging::Here).await?;
     let etag = body.etag();
-    let command = Command::PutPart {
+    let command = |stripes| Command::PutPart {
         bucket: bucket.id,
         upload: id,
         number,
@@ -75,14 +75,9 @@ pub async fn part(door: &Arc<Inner>, r: S3Request<UploadPartInput>) -> S3Result<
         etag: etag.clone(),
         checksums: body.checksums.clone(),
         extents: body.extents,
-        stripes: body.stripes.clone(),
+        stripes,
     };
-    if let Err(e) = door.commit(&session, command).await {
-        if error::is_definite(&e) {
-            discard(door, body.stripes);
-        }
-        return Err(error::meta(e));
-    }
+    body.stripes.commit(&session, command).await.map_err(error::meta)?;
     let mut out = UploadPartOutput { e_tag: Some(ETag::Strong(etag)), ..Default::default() };
     set_checksums!(out, body.checksums);
     Ok(S3Response::new(out))

@@ -1,10 +1,10 @@
 //! PUT of an object: one pass over the body, one commit that swaps the name.
 
 use crate::conditions::write_condition;
-use crate::door::Inner;
+use crate::door::{Charging, Inner};
 use crate::error;
 use crate::info::{kept_headers, refuse_unsupported};
-use crate::ingest::{Declared, discard, ingest};
+use crate::ingest::{Declared, ingest};
 use crate::sums::{Sums, set_checksums};
 use holdfast_objstore_proto::meta::{Command, ObjectInfo, PutObject, Reply};
 use s3s::dto::*;
@@ -21,29 +21,25 @@ pub async fn put(door: &Arc<Inner>, r: S3Request<PutObjectInput>) -> S3Result<S3
     let ino = session.ids.inode().await.map_err(error::meta)?;
     let length = r.input.content_length.and_then(|n| u64::try_from(n).ok());
     let declared = Declared { headers: &r.headers, trailers: r.trailing_headers.as_ref(), length };
-    let body = ingest(door, &session, &bucket, ino, r.input.body, declared, sums).await?;
-    let etag = body.etag();
-    let command = Command::PutObject(PutObject {
-        bucket: bucket.id,
-        key: super::key(&r.input.key),
-        ino,
-        size: body.size,
-        extents: body.extents,
-        stripes: body.stripes.clone(),
-        info: ObjectInfo { etag: Some(etag), headers, checksums: body.checksums.clone(), parts: Vec::new() },
-        owner: door.config.owner,
-        condition,
-        copy_from: None,
-    });
-    let etag = match door.commit(&session, command).await {
-        Ok(Reply::Put { etag, .. }) => etag,
-        Ok(other) => return Err(error::unexpected(other)),
-        Err(e) => {
-            if error::is_definite(&e) {
-                discard(door, body.stripes);
-            }
-            return Err(error::meta(e));
-        }
+    let body = ingest(door, &session, &bucket, ino, r.input.body, declared, sums, Charging::Here).await?;
+    let info = ObjectInfo { etag: Some(body.etag()), headers, checksums: body.checksums.clone(), parts: Vec::new() };
+    let command = |stripes| {
+        Command::PutObject(PutObject {
+            bucket: bucket.id,
+            key: super::key(&r.input.key),
+            ino,
+            size: body.size,
+            extents: body.extents,
+            stripes,
+            info,
+            owner: door.config.owner,
+            condition,
+            copy_from: None,
+        })
+    };
+    let etag = match body.stripes.commit(&session, command).await.map_err(error::meta)? {
+        Reply::Put { etag, .. } => etag,
+        other => return Err(error::unexpected(other)),
     };
     let mut out = PutObjectOutput { e_tag: Some(ETag::Strong(etag)), ..Default::default() };
     set_checksums!(out, body.checksums);
