@@ -85,7 +85,10 @@ impl Service {
 
     /// A service whose state and log live in memory and end with it: for tests of those who use metadata. Call it within a runtime.
     pub fn in_memory() -> Arc<Self> {
-        Self::in_memory_with(Config { stripe_grace: Duration::ZERO, orphan_grace: Duration::ZERO, ..Config::default() }, Arc::new(RealClock))
+        Self::in_memory_with(
+            Config { stripe_grace: Duration::ZERO, orphan_grace: Duration::ZERO, ..Config::default() },
+            Arc::new(RealClock),
+        )
     }
 
     /// The same with a clock and bounds of the caller's.

@@ -4,7 +4,7 @@ use super::rig::*;
 use crate::{Service, StripeReaper};
 use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_proto::StripeMeta;
-use holdfast_objstore_proto::meta::MetaError;
+use holdfast_objstore_proto::meta::{Command, MetaError};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,6 +76,50 @@ async fn the_end_of_a_session_frees_what_it_had_open() {
     a.meta.close_session().await;
     eventually("f is freed", || service.status().stats.inodes == 1).await;
     assert_eq!(s3.meta.getattr(f).await.err(), Some(MetaError::Stale));
+}
+
+/// What has the service look at its orphans while the file still has its name.
+#[derive(Clone, Copy)]
+enum Before {
+    /// Anything may have become one.
+    Truncate,
+    /// The file itself may.
+    Close,
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_found_a_name_just_before_it_went_can_open_the_file_whatever_else_happens() {
+    let grace = Duration::from_secs(2);
+    for before in [Before::Truncate, Before::Close] {
+        let service = Service::in_memory_with(crate::Config { orphan_grace: grace, ..config() }, Arc::new(clock()));
+        let (a, s3) = (Client::mount(&service, "a").await, Client::gateway(&service).await);
+        let root = home(&a).await;
+        let (f, other) = (a.file(root, "f").await, a.file(root, "other").await);
+        tokio::time::sleep(2 * grace).await;
+        // An orphan of its own begins a batch, with the look in it.
+        s3.unlink(root, "other").await.expect("unlinks");
+        match before {
+            Before::Truncate => {
+                let number = a.meta.getattr(f).await.expect("is there").0.number + 1;
+                a.meta.submit(Command::Truncate { ino: f, number, size: 0, mtime: 1 }).await.expect("truncates");
+            }
+            Before::Close => {
+                a.meta.opened(f).await.expect("opens");
+                a.meta.closed(f);
+            }
+        }
+        tokio::time::sleep(grace - Duration::from_millis(10)).await;
+        s3.unlink(root, "f").await.expect("unlinks");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(is_stale(&s3.meta.getattr(other).await), "the batch is done");
+        tokio::time::sleep(grace - Duration::from_millis(200)).await;
+        a.meta.opened(f).await.expect("can still be opened");
+        tokio::time::sleep(2 * grace).await;
+        assert_eq!(a.meta.getattr(f).await.expect("is open").0.nlink, 0);
+        a.meta.closed(f);
+        tokio::time::sleep(2 * grace).await;
+        assert!(is_stale(&a.meta.opened(f).await));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,12 +1,13 @@
 //! Freeing inodes without names that nobody has open, and what truncations and aborted uploads left.
 //!
 //! What always holds: an inode is claimed and seen to be an orphan at one moment, so nobody opens it afterwards and nothing that
-//! has a name is ever claimed. Freeing goes in bounded steps through the log.
+//! has a name is ever claimed. Before that it was seen to be an orphan `orphan_grace` earlier, so who found its last name just before it
+//! went can still open it. Freeing goes in bounded steps through the log.
 //! What it leaves out: the stripes that become free (`stripes`).
 
 use super::super::core::Core;
 use super::{Backoff, Signal};
-use holdfast_meta_core::read;
+use holdfast_meta_core::{KvRead, StateError, read};
 use holdfast_objstore_proto::InodeId;
 use holdfast_objstore_proto::meta::{Command, MetaError, Reply};
 use parking_lot::Mutex;
@@ -15,8 +16,10 @@ use std::sync::Arc;
 
 /// Inodes in the queue; past it all orphans are looked at.
 const QUEUE_MAX: usize = 16_384;
-/// Orphans of one page of a look at all.
+/// Orphans looked at in one view of the state.
 const PAGE: usize = 256;
+/// Orphans of a look at all that wait out their grace together.
+const SWEEP_MAX: usize = 16_384;
 
 /// What may be free to go.
 #[derive(Default)]
@@ -29,12 +32,6 @@ pub(crate) struct Orphans {
 struct Queue {
     inos: VecDeque<InodeId>,
     known: HashSet<InodeId>,
-    all: bool,
-}
-
-/// What was queued at one moment.
-struct Batch {
-    inos: VecDeque<InodeId>,
     all: bool,
 }
 
@@ -65,38 +62,53 @@ impl Orphans {
         self.queue.lock().inos.len()
     }
 
-    fn take(&self) -> Batch {
+    fn take(&self) -> VecDeque<InodeId> {
         let mut q = self.queue.lock();
         q.known.clear();
-        Batch { inos: std::mem::take(&mut q.inos), all: std::mem::take(&mut q.all) }
+        std::mem::take(&mut q.inos)
+    }
+
+    fn take_all(&self) -> bool {
+        std::mem::take(&mut self.queue.lock().all)
     }
 }
 
+/// Where a look at all goes on: after this orphan, or at the first.
+type Sweep = Option<Option<InodeId>>;
+
 pub(super) async fn run(core: Arc<Core>) {
+    let work = &core.work;
     let mut backoff = Backoff::new();
-    let grace = core.config.orphan_grace;
-    while core.work.unless_stopped(core.work.orphans.signal.notified()).await {
-        let mut batch = core.work.orphans.take();
-        // Who found the name just before it went may still be on the way to open it. What is queued meanwhile waits for its own turn.
-        if !grace.is_zero() && !core.work.unless_stopped(tokio::time::sleep(grace)).await {
+    let mut sweep: Sweep = None;
+    while sweep.is_some() || work.unless_stopped(work.orphans.signal.notified()).await {
+        let due = due(&core, &mut sweep);
+        // Who found a name just before it went may still be on the way to open it. What is queued meanwhile waits for its own turn.
+        let grace = core.config.orphan_grace;
+        if due.as_ref().is_ok_and(|d| !d.is_empty()) && !grace.is_zero() && !work.unless_stopped(tokio::time::sleep(grace)).await {
             return;
         }
-        loop {
-            let one = batch.inos.pop_front();
-            let done = match one {
-                Some(ino) => free(&core, ino).await.inspect_err(|_| core.work.orphans.look_at([ino])),
-                None if std::mem::take(&mut batch.all) => free_all(&core).await.inspect_err(|_| core.work.orphans.look_at_all()),
-                None => break,
-            };
-            if core.work.stopping() {
+        let each = match due {
+            Ok(inos) => inos.into_iter().map(Ok).collect(),
+            Err(e) => {
+                // What was taken from the queue is among all.
+                work.orphans.look_at_all();
+                vec![Err(e)]
+            }
+        };
+        for one in each {
+            if work.stopping() {
                 return;
             }
+            let done = match one {
+                Ok(ino) => free(&core, ino).await.inspect_err(|_| work.orphans.look_at([ino])),
+                Err(e) => Err(e),
+            };
             match done {
                 Ok(()) => backoff = Backoff::new(),
                 Err(MetaError::Failed(_)) => return,
                 Err(e) => {
                     tracing::warn!(error = %e, "an orphan could not be freed; trying again later");
-                    if !core.work.unless_stopped(tokio::time::sleep(backoff.next())).await {
+                    if !work.unless_stopped(tokio::time::sleep(backoff.next())).await {
                         return;
                     }
                 }
@@ -105,27 +117,43 @@ pub(super) async fn run(core: Arc<Core>) {
     }
 }
 
-async fn free_all(core: &Arc<Core>) -> Result<(), MetaError> {
-    let mut after = None;
-    loop {
-        let page = core.view(|kv| read::orphans(kv, after, PAGE))?;
-        let Some(last) = page.last() else { return Ok(()) };
-        after = Some(*last);
-        for ino in page {
-            free(core, ino).await?;
-            if core.work.stopping() {
-                return Ok(());
-            }
-        }
+/// What is an orphan at this moment, of what was queued and, during a look at all, of the next part of all.
+/// What was queued with a name (its last handle was closed) is queued again when it loses it.
+fn due(core: &Arc<Core>, sweep: &mut Sweep) -> Result<Vec<InodeId>, MetaError> {
+    let queued = core.work.orphans.take();
+    if sweep.is_none() && core.work.orphans.take_all() {
+        *sweep = Some(None);
     }
+    let mut due = Vec::new();
+    for page in Vec::from(queued).chunks(PAGE) {
+        core.view(|kv| {
+            for ino in page {
+                if is_orphan(kv, *ino)? {
+                    due.push(*ino);
+                }
+            }
+            Ok(Ok(()))
+        })?;
+    }
+    let Some(mut after) = sweep.take() else { return Ok(due) };
+    let end = due.len() + SWEEP_MAX;
+    while due.len() < end {
+        let page = core.view(|kv| read::orphans(kv, after, PAGE))?;
+        let Some(last) = page.last() else { return Ok(due) };
+        after = Some(*last);
+        due.extend(page);
+    }
+    *sweep = Some(after);
+    Ok(due)
+}
+
+fn is_orphan(kv: &dyn KvRead, ino: InodeId) -> Result<bool, StateError> {
+    Ok(read::orphans(kv, ino.0.checked_sub(1).map(InodeId), 1)?.is_ok_and(|f| f.first() == Some(&ino)))
 }
 
 /// Frees one, if it is an orphan that nobody has open.
 async fn free(core: &Arc<Core>, ino: InodeId) -> Result<(), MetaError> {
-    let claimed = core.view(|kv| {
-        let found = read::orphans(kv, ino.0.checked_sub(1).map(InodeId), 1)?;
-        Ok(found.map(|f| f.first() == Some(&ino) && core.opens.begin_free(ino)))
-    })?;
+    let claimed = core.view(|kv| Ok(Ok(is_orphan(kv, ino)? && core.opens.begin_free(ino))))?;
     if !claimed {
         return Ok(());
     }
