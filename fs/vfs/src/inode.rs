@@ -70,8 +70,8 @@ pub struct State {
     pub reading: u32,
     /// What was read during a recall, which the kernel may have kept.
     pub read_meanwhile: Option<Range<u64>>,
-    /// Readers and writers other than the kernel's write-back wait until the recall has ended.
-    pub gate: bool,
+    /// Readers and writers other than the kernel's write-back wait until the recall of this session has ended.
+    pub gate: Option<u64>,
     /// Names in this directory the kernel may remember, kept only for kernels without epochs.
     pub names: HashSet<Bytes>,
 }

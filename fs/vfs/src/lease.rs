@@ -61,6 +61,11 @@ impl Lease {
         self.held.is_some() && self.recalling.is_none()
     }
 
+    /// Whether the recall of this stamp is still under way.
+    pub fn is_recalling(&self, stamp: u64) -> bool {
+        self.recalling.is_some_and(|r| r >= stamp)
+    }
+
     pub fn grant(&mut self, grant: Grant, using: Use) -> Granted {
         let write = using == Use::Write;
         match (grant, &mut self.held) {

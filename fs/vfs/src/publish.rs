@@ -41,26 +41,40 @@ impl Vfs {
         };
         let _order = inode.order.lock().await;
         let mut result = Ok(());
-        while let Some(snapshot) = self.snapshot(s, inode, landed, changes) {
+        while let Some(snapshot) = self.snapshot(s, inode, landed, changes)? {
             result = result.and(self.publish_one(s, inode, snapshot).await);
         }
         result
     }
 
     /// `None` when everything up to `landed` and `changes` has been said.
-    fn snapshot(&self, s: &Session, inode: &Inode, landed: u64, changes: u64) -> Option<Snapshot> {
-        let mut st = inode.state.lock();
-        let st = &mut *st;
-        let attr = st.attr.as_ref().filter(|_| self.is_current(s))?;
+    fn snapshot(&self, s: &Session, inode: &Inode, landed: u64, changes: u64) -> Result<Option<Snapshot>> {
+        let mut guard = inode.state.lock();
+        let st = &mut *guard;
+        if !self.is_current(s) {
+            return Ok(None);
+        }
+        let Some(attr) = &st.attr else {
+            if st.unpublished.pending.is_empty() {
+                return Ok(None);
+            }
+            // Data without the grant it was taken in under: it must not pass for published.
+            st.unpublished.begin_publish(st.unpublished.landed);
+            drop(guard);
+            tracing::error!(inode = %inode.ino, "unpublished data without attributes");
+            self.unpublishable(inode, None);
+            self.record_error(s, inode, Error::Io);
+            return Err(Error::Io);
+        };
         let data_left = st.unpublished.pending.iter().any(|(_, p)| p.born <= landed);
         let unwritten = !st.pages.is_empty() || st.unpublished.in_flight() > 0;
         let attr_left = st.attr_published < changes || st.clear_suid;
         if !data_left && !attr_left {
-            return None;
+            return Ok(None);
         }
         // While attributes wait for data that is not written yet, there is nothing to say without extents.
         if !data_left && unwritten {
-            return None;
+            return Ok(None);
         }
         let born = cut(st.unpublished.pending.len(), st.unpublished.pending.iter().map(|(_, p)| p.born), st.unpublished.landed);
         st.unpublished.begin_publish(born);
@@ -77,7 +91,7 @@ impl Vfs {
         }
         let complete = !unwritten && extents.len() == st.unpublished.pending.len();
         let end = extents.last().map_or(0, |e| e.offset + e.len as u64);
-        Some(Snapshot {
+        Ok(Some(Snapshot {
             size: if complete { attr.size.max(st.committed_size) } else { st.committed_size.max(end) },
             number: attr.number + 1,
             attr_changes: complete.then_some(st.attr_changes),
@@ -86,7 +100,7 @@ impl Vfs {
             clear_suid: st.clear_suid,
             extents,
             stripes,
-        })
+        }))
     }
 
     async fn publish_one(&self, s: &Session, inode: &Inode, snap: Snapshot) -> Result<()> {

@@ -2,11 +2,11 @@
 //!
 //! What always holds: the recall is marked before its future is first polled; operations that arrive meanwhile are served from what is held and ask
 //! nobody, so nothing the kernel does can wait for the recall while the recall waits for the kernel; the grant goes only when nothing is dirty, in
-//! flight, pending or half read.
+//! flight, pending or half read; a recall whose session ended, or which another has finished, touches nothing more.
 //! What it leaves out: what happens to a holder that does not answer in time (evict).
 
-use crate::inode::Inode;
-
+use crate::inode::{Inode, State};
+use crate::session::Session;
 use crate::vfs::Vfs;
 use bytes::Bytes;
 use holdfast_meta_client::Recall;
@@ -74,10 +74,50 @@ impl Drop for Granting<'_> {
     }
 }
 
+/// One recall being answered. Dropped, it leaves no gate shut.
+struct Yielding<'a> {
+    session: &'a Session,
+    inode: &'a Arc<Inode>,
+    stamp: u64,
+}
+
+impl Yielding<'_> {
+    /// Whether what is held is still what this recall takes. Ask under the inode's lock: evictions take it too.
+    fn goes_on(&self, st: &State) -> bool {
+        !self.session.is_over() && st.lease.is_recalling(self.stamp)
+    }
+
+    /// Shuts the gate; false when the recall is over.
+    fn shut(&self) -> bool {
+        let mut st = self.inode.state.lock();
+        let goes_on = self.goes_on(&st);
+        if goes_on {
+            st.gate = Some(self.session.generation);
+        }
+        goes_on
+    }
+
+    /// Opens the gate, if it is this session's.
+    fn open(&self) {
+        let mut st = self.inode.state.lock();
+        if st.gate == Some(self.session.generation) {
+            st.gate = None;
+            self.inode.changed.notify_waiters();
+        }
+    }
+}
+
+impl Drop for Yielding<'_> {
+    fn drop(&mut self) {
+        self.open();
+    }
+}
+
 impl Vfs {
     pub(crate) fn recall(self: Arc<Self>, generation: u64, recall: Recall) -> BoxFuture<'static, ()> {
         let done = || -> BoxFuture<'static, ()> { Box::pin(std::future::ready(())) };
-        if self.session.lock().generation != generation {
+        let session = self.session.lock().clone();
+        if session.generation != generation {
             return done();
         }
         self.recent.lock().note(recall.ino, recall.stamp);
@@ -87,32 +127,39 @@ impl Vfs {
         }
         self.metrics().vfs_recalls.inc();
         Box::pin(async move {
+            let yielding = Yielding { session: &session, inode: &inode, stamp: recall.stamp };
             match inode.kind {
-                Kind::Dir => self.yield_dir(&inode, recall.name).await,
-                _ => self.yield_file(&inode).await,
+                Kind::Dir => self.yield_dir(&yielding, recall.name).await,
+                _ => self.yield_file(&yielding).await,
             }
         })
     }
 
-    async fn yield_file(&self, inode: &Arc<Inode>) {
+    async fn yield_file(&self, yielding: &Yielding<'_>) {
+        let inode = yielding.inode;
         let node = self.node_of(inode.ino);
         inode.state.lock().read_meanwhile = None;
         self.notify.inval_inode(node, 0, 0).await;
         for round in 0.. {
             // Errors are recorded for the handles; what could not be written is dropped, and then nothing is held.
-            let _ = self.sync_inode(inode).await;
+            let _ = self.sync_inode_in(yielding.session, inode).await;
             let gated = round >= OPEN_ROUNDS;
             if gated {
-                inode.state.lock().gate = true;
-                inode.until(|st| (st.reading == 0).then_some(())).await;
+                if !yielding.shut() {
+                    return;
+                }
+                inode.until(|st| (st.reading == 0 || !yielding.goes_on(st)).then_some(())).await;
             }
             let read = {
                 let mut st = inode.state.lock();
+                if !yielding.goes_on(&st) {
+                    return;
+                }
                 let read = st.read_meanwhile.take();
                 if read.is_none() && st.reading == 0 && st.is_clean() {
                     st.lease.yielded();
                     st.discard();
-                    st.gate = false;
+                    st.gate = None;
                     inode.changed.notify_waiters();
                     break;
                 }
@@ -124,15 +171,15 @@ impl Vfs {
                 inval.await;
             } else if tokio::time::timeout(GATE_WAIT, &mut inval).await.is_err() {
                 // Its pages belong to readers who wait at the gate: let them through, they count as a new round.
-                inode.state.lock().gate = false;
-                inode.changed.notify_waiters();
+                yielding.open();
                 inval.await;
             }
         }
         self.notify.inval_inode(node, -1, 0).await;
     }
 
-    async fn yield_dir(&self, dir: &Arc<Inode>, name: Option<Bytes>) {
+    async fn yield_dir(&self, yielding: &Yielding<'_>, name: Option<Bytes>) {
+        let dir = yielding.inode;
         let node = self.node_of(dir.ino);
         if !self.has_epochs().await || !self.notify.inc_epoch().await {
             let mut names: Vec<Bytes> = dir.state.lock().names.drain().collect();
@@ -147,7 +194,10 @@ impl Vfs {
             let _ = tokio::time::timeout(ENTRY_WAIT, all).await;
         }
         self.notify.inval_inode(node, -1, 0).await;
-        dir.state.lock().lease.yielded();
+        let mut st = dir.state.lock();
+        if yielding.goes_on(&st) {
+            st.lease.yielded();
+        }
     }
 
     /// Whether the kernel is known to lack epochs, so that names have to be remembered one by one.

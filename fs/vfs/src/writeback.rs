@@ -214,18 +214,26 @@ impl Vfs {
     /// Errors are recorded for the inode's handles as well, so a caller with a handle reports the handle's.
     pub(crate) async fn sync_inode(&self, inode: &Arc<Inode>) -> Result<()> {
         let s = self.session().await?;
+        self.sync_inode_in(&s, inode).await
+    }
+
+    /// The same with one session: when it is over, what is there is the next one's and stays.
+    pub(crate) async fn sync_inode_in(&self, s: &Session, inode: &Arc<Inode>) -> Result<()> {
         let (departed, mark, errors) = {
             let mut st = inode.state.lock();
             if st.is_clean() {
                 return Ok(());
             }
+            if !self.is_current(s) {
+                return Err(Error::Io);
+            }
             let runs = st.pages.take_all();
             st.unpublished_since = None;
             (st.depart_runs(runs), st.unpublished.mark(), st.errors.seq)
         };
-        self.fly_all(&s, inode, departed).await;
+        self.fly_all(s, inode, departed).await;
         inode.until(|st| st.unpublished.landed_before(mark).then_some(())).await;
-        self.publish(&s, inode).await?;
+        self.publish(s, inode).await?;
         let st = inode.state.lock();
         if st.errors.seq > errors { Err(st.errors.last()) } else { Ok(()) }
     }

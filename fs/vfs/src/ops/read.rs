@@ -62,7 +62,7 @@ impl Vfs {
             return Err(Error::BadHandle);
         }
         let inode = &handle.inode;
-        inode.until(|st| (!st.gate).then_some(())).await;
+        inode.until(|st| st.gate.is_none().then_some(())).await;
         let range = a.offset..a.offset.saturating_add(a.len as u64);
         loop {
             // A page that a writable mapping may dirty is read only under a grant that foreign readers recall.

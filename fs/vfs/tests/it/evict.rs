@@ -109,3 +109,47 @@ async fn sync_all_drains_every_inode() {
         assert_eq!(m.all(m.find(ROOT, &format!("f{i}")).await.unwrap().attr.node).await, [i; 1000]);
     }
 }
+
+#[tokio::test]
+async fn a_recall_that_outlives_its_session_leaves_the_next_one_alone() {
+    let rig = Rig::new().await;
+    let (m, _slow) = rig.mount_slow().await;
+    let f = m.file("f").await;
+    m.put(f, 0, vec![1; 100]).await;
+    m.fsync(f.1, false).await.unwrap();
+    let session = session_of(&rig, &m).await;
+    // The kernel takes its time over the first invalidation of the file.
+    let go = tokio::sync::watch::Sender::new(false);
+    let receiver = go.subscribe();
+    let stuck = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = stuck.clone();
+    *m.kernel.hook.lock() = Some(Box::new(move |node, _| {
+        let mut receiver = receiver.clone();
+        (node == f.0 && count.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0).then(|| {
+            Box::pin(async move {
+                receiver.wait_for(|go| *go).await.unwrap();
+            }) as _
+        })
+    }));
+    let ask = tokio::spawn({
+        let admin = rig.admin.clone();
+        async move { admin.getattr(InodeId(f.0.0)).await.unwrap().0.size }
+    });
+    soon(async {
+        while stuck.load(std::sync::atomic::Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    rig.local.evict(session);
+    assert_eq!(soon(ask).await.unwrap(), 100);
+    m.put(f, 100, vec![2; 100]).await;
+    m.put_direct(f, 200, vec![3; 100]).await;
+    go.send(true).unwrap();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(m.get(f, 0, 1000).await, [vec![1; 100], vec![2; 100], vec![3; 100]].concat());
+    soon(m.fsync(f.1, false)).await.unwrap();
+    assert_eq!(soon(rig.admin.getattr(InodeId(f.0.0))).await.unwrap().0.size, 300);
+}

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use holdfast_meta_client::local::Local;
-use holdfast_meta_client::{Grant, Looked, Meta, MetaService, SessionEvents, Use};
+use holdfast_meta_client::{Grant, Looked, Meta, MetaService, Recall, SessionEvents, Use};
 use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_proto::meta::{
     Attr, Bucket, Command, DirEntry, ListPage, ListQuery, MappedExtent, MetaResult, Name, ObjectInfo, Reply, Upload, UploadPart,
@@ -76,9 +76,22 @@ impl MetaService for Slow {
         let client = client.to_owned();
         Box::pin(async move {
             self.gates.pass(At::Connect).await;
-            let inner = self.inner.connect(&client, caching, events).await?;
+            let inner = self.inner.connect(&client, caching, Arc::new(Outliving(events))).await?;
             Ok(Arc::new(SlowMeta { inner, gates: self.gates.clone() }) as Arc<dyn Meta>)
         })
+    }
+}
+
+/// Recalls that go on when the service no longer waits for them.
+struct Outliving(Arc<dyn SessionEvents>);
+
+impl SessionEvents for Outliving {
+    fn recall(&self, recall: Recall) -> BoxFuture<'static, ()> {
+        let recall = tokio::spawn(self.0.recall(recall));
+        Box::pin(async move { recall.await.unwrap() })
+    }
+    fn evicted(&self) {
+        self.0.evicted();
     }
 }
 
