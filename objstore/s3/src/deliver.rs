@@ -1,7 +1,8 @@
 //! An inode's bytes as a body: read ahead of the client, bounded by the budget, verified before they leave.
 //!
 //! What always holds: the inode is held open while its bytes are sent, so that its stripes outlive a deletion; a map that went
-//! stale is read again once, by inode and never by name. What it leaves out: headers and conditions.
+//! stale is read again once, by inode and never by name; a file cut short meanwhile ends the body with an error, not with zeroes. A client
+//! that takes nothing gives back what it holds of the budget. What it leaves out: headers and conditions.
 
 use crate::door::{Charging, Inner, Session};
 use crate::error;
@@ -12,9 +13,10 @@ use holdfast_objstore_client::{Error as ObjectsError, Objects};
 use holdfast_objstore_proto::InodeId;
 use holdfast_objstore_proto::meta::{CHUNK_BYTES, MappedExtent};
 use s3s::dto::StreamingBlob;
-use s3s::{S3Result, StdError};
+use s3s::{S3Error, S3ErrorCode, S3Result, StdError};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes read at a time; one piece of one stripe in most cases.
 const STEP: u64 = 1 << 20;
@@ -22,6 +24,9 @@ const STEP: u64 = 1 << 20;
 const STEPS_AHEAD: usize = 3;
 /// A body up to this size is read whole before the reply begins.
 const WHOLE_BYTES_MAX: u64 = 256 << 10;
+
+/// How long a client may take nothing of its reply.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a body of `length` bytes charges while it is delivered.
 pub fn charge_of(length: u64) -> u64 {
@@ -46,8 +51,15 @@ pub async fn deliver(door: &Arc<Inner>, session: &Arc<Session>, ino: InodeId, ra
     let held = Held { meta: session.meta.clone(), ino };
     door.metrics.bytes_out.inc_by(range.end - range.start);
     if range.end - range.start <= WHOLE_BYTES_MAX {
+        let charge = match charging {
+            Charging::Here if !range.is_empty() => Some(door.budget.charge(range.end - range.start).await),
+            _ => None,
+        };
         let pieces = read(&*session.meta, &*door.objects, ino, range).await?;
-        let body = futures::stream::iter(pieces.into_iter().map(Ok::<_, std::io::Error>));
+        let body = futures::stream::iter(pieces.into_iter().map(move |piece| {
+            let _held_with_the_body = &charge;
+            Ok::<_, std::io::Error>(piece)
+        }));
         return Ok(StreamingBlob::wrap(body));
     }
     // The stream type must be Sync, which boxed reads are not: a task reads, a short channel hands over.
@@ -71,14 +83,18 @@ pub async fn deliver(door: &Arc<Inner>, session: &Arc<Session>, ino: InodeId, ra
             match done {
                 Ok(pieces) => {
                     for p in pieces {
-                        if send.send(Ok(p)).await.is_err() {
-                            return; // the client went away
+                        let sent = match charging {
+                            Charging::Here => send.send_timeout(Ok(p), IDLE_TIMEOUT).await.is_ok(),
+                            Charging::Caller => send.send(Ok(p)).await.is_ok(),
+                        };
+                        if !sent {
+                            return; // the client went away, or takes nothing: its body ends short
                         }
                     }
                 }
                 Err(e) => {
                     tracing::error!("reading {ino} for S3 failed midway: {e:?}");
-                    let _ = send.send(Err(Box::new(e))).await;
+                    let _ = send.send_timeout(Err(Box::new(e)), IDLE_TIMEOUT).await;
                     return;
                 }
             }
@@ -120,11 +136,27 @@ pub async fn read(meta: &dyn Meta, objects: &dyn Objects, ino: InodeId, range: R
     loop {
         let chunks = (range.start / CHUNK_BYTES) as u32..range.end.div_ceil(CHUNK_BYTES) as u32;
         let map = meta.extents(ino, chunks).await.map_err(error::meta)?;
+        // Asked after the map: a hole in a map that was read before a truncation was always one.
+        if !covers(&map, &range) && meta.getattr(ino).await.map_err(error::meta)?.0.size < range.end {
+            return Err(S3Error::with_message(S3ErrorCode::ServiceUnavailable, "the object was cut short while it was read"));
+        }
         match read_mapped(objects, &map, range.clone()).await {
             Err(ObjectsError::Gone { .. }) if again => again = false,
             other => return other.map_err(error::objects),
         }
     }
+}
+
+/// Whether extents hold every byte of `range`.
+fn covers(map: &[MappedExtent], range: &Range<u64>) -> bool {
+    let mut at = range.start;
+    for e in map {
+        if e.offset > at {
+            break;
+        }
+        at = at.max(e.offset + e.len as u64);
+    }
+    at >= range.end
 }
 
 async fn read_mapped(objects: &dyn Objects, map: &[MappedExtent], range: Range<u64>) -> Result<Vec<Bytes>, ObjectsError> {

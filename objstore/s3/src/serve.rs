@@ -11,15 +11,21 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 /// A client that has not sent its headers by then is dropped.
 const HEADERS_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long requests in flight may take to end once the door closes.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+/// A connection on which nothing was heard for so long is probed.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
+/// A peer that has not acknowledged, or not taken, what was sent to it by then is gone.
+const PEER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest life of a presigned URL, as AWS has it.
 const PRESIGN_SECONDS_MAX: u64 = 7 * 24 * 3600;
 
@@ -50,6 +56,7 @@ impl Server {
         let graceful = GracefulShutdown::new();
         let mut http = hyper::server::conn::http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(HEADERS_TIMEOUT).max_buf_size(256 << 10);
+        let chunk_bytes_max = guard::chunk_bytes_max(door.0.budget.bytes_max());
         tokio::pin!(stop);
         loop {
             let slot = tokio::select! {
@@ -68,11 +75,11 @@ impl Server {
                 },
                 () = &mut stop => break,
             };
-            if let Err(e) = stream.set_nodelay(true) {
-                tracing::debug!("TCP_NODELAY: {e}");
+            if let Err(e) = stream.set_nodelay(true).and_then(|()| notice_dead_peers(&stream)) {
+                tracing::debug!("options of an S3 connection: {e}");
             }
             let service = service.clone();
-            let answer = hyper::service::service_fn(move |request| answer(service.clone(), request));
+            let answer = hyper::service::service_fn(move |request| answer(service.clone(), request, chunk_bytes_max));
             let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), answer));
             let connections = door.0.metrics.connections.clone();
             tokio::spawn(async move {
@@ -92,7 +99,27 @@ impl Server {
     }
 }
 
-async fn answer(service: S3Service, request: Request<Incoming>) -> Result<Response<s3s::Body>, s3s::HttpError> {
+/// Lets the kernel end a connection whose peer is gone, or takes nothing of what was sent to it. Without this nothing would wake a body that
+/// is read from a machine that vanished, and a reply would wait for its reader for ever.
+fn notice_dead_peers(stream: &TcpStream) -> std::io::Result<()> {
+    let options = [
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, KEEPALIVE_AFTER.as_secs() as libc::c_int),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, KEEPALIVE_EVERY.as_secs() as libc::c_int),
+        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, PEER_TIMEOUT.as_millis() as libc::c_int),
+    ];
+    for (level, name, value) in options {
+        let size = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: `value` is a live int of the size given, and the descriptor belongs to `stream`.
+        let done = unsafe { libc::setsockopt(stream.as_raw_fd(), level, name, (&raw const value).cast(), size) };
+        if done != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+async fn answer(service: S3Service, request: Request<Incoming>, chunk_bytes_max: u64) -> Result<Response<s3s::Body>, s3s::HttpError> {
     let _in_hand = InHand::new();
     if let Some(refusal) = refuse_before_parsing(&request) {
         return Ok(refusal);
@@ -102,7 +129,7 @@ async fn answer(service: S3Service, request: Request<Incoming>) -> Result<Respon
         .get("x-amz-content-sha256")
         .is_some_and(|v| v.as_bytes().starts_with(b"STREAMING-"));
     let expects = request.headers().contains_key("expect");
-    let mut response = service.call(request.map(|b| guard::body(b, chunked))).await?;
+    let mut response = service.call(request.map(|b| guard::body(b, chunked, chunk_bytes_max))).await?;
     if expects && !response.status().is_success() {
         // A refusal in place of `100 Continue`: the client may or may not send the body now, and some clients take the next answer
         // on this connection for a part of this one. So the connection ends, as it does at AWS.
@@ -129,4 +156,27 @@ fn error(status: StatusCode, code: &str, message: &str) -> Response<s3s::Body> {
     *response.status_mut() = status;
     response.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static("application/xml"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn accepted_connections_notice_dead_peers() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        notice_dead_peers(&stream).unwrap();
+        let read = |level, name| {
+            let (mut value, mut size): (libc::c_int, _) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+            // SAFETY: both point to live values, and `size` says how large the first is.
+            let done = unsafe { libc::getsockopt(stream.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut size) };
+            assert_eq!(done, 0);
+            value
+        };
+        assert_eq!(read(libc::SOL_SOCKET, libc::SO_KEEPALIVE), 1);
+        assert_eq!(read(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE), 30);
+        assert_eq!(read(libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT), 60_000);
+    }
 }

@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 mod bodies;
+mod replies;
 
 const MIB: u64 = 1 << 20;
 const SOON: Duration = Duration::from_secs(300);
