@@ -27,7 +27,7 @@ impl Vfs {
             let mut st = inode.state.lock();
             st.discard();
             st.lease.reset();
-            st.gate = None;
+            (st.gate, st.write_gate) = (None, None);
             inode.changed.notify_waiters();
         }
         let Some(me) = self.me.upgrade() else { return };

@@ -72,6 +72,8 @@ pub struct State {
     pub read_meanwhile: Option<Range<u64>>,
     /// Readers and writers other than the kernel's write-back wait until the recall of this session has ended.
     pub gate: Option<u64>,
+    /// The same for such writers alone.
+    pub write_gate: Option<u64>,
     /// Names in this directory the kernel may remember, kept only for kernels without epochs.
     pub names: HashSet<Bytes>,
 }

@@ -31,7 +31,7 @@ pub(crate) struct RecentRecalls {
 const RECENT_MAX: usize = 64 << 10;
 /// Rounds in which readers may go on reading while the recall tries to catch up with them; then they wait at the gate.
 const OPEN_ROUNDS: usize = 2;
-/// How long an invalidation may wait for pages that readers at the gate hold, before the gate opens for them.
+/// How long an invalidation may wait for pages that those at the gate hold, before the gate opens for them.
 const GATE_WAIT: Duration = Duration::from_millis(200);
 /// How long an entry's invalidation may wait for the directory's lock in the kernel, before the answer goes without it.
 const ENTRY_WAIT: Duration = Duration::from_secs(1);
@@ -87,12 +87,15 @@ impl Yielding<'_> {
         !self.session.is_over() && st.lease.is_recalling(self.stamp)
     }
 
-    /// Shuts the gate; false when the recall is over.
-    fn shut(&self) -> bool {
+    /// Shuts the gate, for writers or for all; false when the recall is over.
+    fn shut(&self, all: bool) -> bool {
         let mut st = self.inode.state.lock();
         let goes_on = self.goes_on(&st);
         if goes_on {
-            st.gate = Some(self.session.generation);
+            st.write_gate = Some(self.session.generation);
+            if all {
+                st.gate = st.write_gate;
+            }
         }
         goes_on
     }
@@ -100,10 +103,11 @@ impl Yielding<'_> {
     /// Opens the gate, if it is this session's.
     fn open(&self) {
         let mut st = self.inode.state.lock();
-        if st.gate == Some(self.session.generation) {
-            st.gate = None;
-            self.inode.changed.notify_waiters();
+        let st = &mut *st;
+        for gate in [&mut st.gate, &mut st.write_gate] {
+            gate.take_if(|g| *g == self.session.generation);
         }
+        self.inode.changed.notify_waiters();
     }
 }
 
@@ -141,11 +145,16 @@ impl Vfs {
         inode.state.lock().read_meanwhile = None;
         self.notify.inval_inode(node, 0, 0).await;
         for round in 0.. {
+            // From here on nothing new becomes dirty but what mappings have dirtied, so that there is little to write however slow the devices are. Not
+            // before the invalidation: a writer at the gate may hold the lock of a page that the kernel is to drop.
+            let gated = round >= OPEN_ROUNDS;
+            if !yielding.shut(false) {
+                return;
+            }
             // Errors are recorded for the handles; what could not be written is dropped, and then nothing is held.
             let _ = self.sync_inode_in(yielding.session, inode).await;
-            let gated = round >= OPEN_ROUNDS;
             if gated {
-                if !yielding.shut() {
+                if !yielding.shut(true) {
                     return;
                 }
                 inode.until(|st| (st.reading == 0 || !yielding.goes_on(st)).then_some(())).await;
@@ -159,7 +168,7 @@ impl Vfs {
                 if read.is_none() && st.reading == 0 && st.is_clean() {
                     st.lease.yielded();
                     st.discard();
-                    st.gate = None;
+                    (st.gate, st.write_gate) = (None, None);
                     inode.changed.notify_waiters();
                     break;
                 }
@@ -167,10 +176,8 @@ impl Vfs {
             };
             let Some(read) = read else { continue };
             let mut inval = self.notify.inval_inode(node, read.start as i64, (read.end - read.start) as i64);
-            if !gated {
-                inval.await;
-            } else if tokio::time::timeout(GATE_WAIT, &mut inval).await.is_err() {
-                // Its pages belong to readers who wait at the gate: let them through, they count as a new round.
+            if tokio::time::timeout(GATE_WAIT, &mut inval).await.is_err() {
+                // Its pages belong to readers or writers who wait at the gate: let them through, they count as a new round.
                 yielding.open();
                 inval.await;
             }

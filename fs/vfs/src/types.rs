@@ -329,7 +329,7 @@ impl Default for Config {
             client: "mount".into(),
             valid: Duration::from_secs(3600),
             dirty_age: Duration::from_secs(5),
-            inode_dirty_bytes_max: 256 << 20,
+            inode_dirty_bytes_max: 64 << 20,
             stripes_in_flight_max: 8,
             pending_extents_max: 1024,
             unavailable_wait: Duration::from_secs(30),

@@ -40,7 +40,7 @@ impl Vfs {
                 return Err(Error::BadHandle);
             }
             h.check()?;
-            inode.until(|st| st.gate.is_none().then_some(())).await;
+            inode.until(|st| (st.gate.is_none() && st.write_gate.is_none()).then_some(())).await;
         }
         let len = u32::try_from(a.data.len()).map_err(|_| Error::Invalid)?;
         if len == 0 {
