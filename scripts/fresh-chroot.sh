@@ -8,7 +8,7 @@ command=${1:-"make quickstart && make test"}
 root=${CHROOT:-$(mktemp -d /var/tmp/holdfast-chroot.XXXXXX)}
 [ "$(id -u)" = 0 ] || { echo "a chroot needs root" >&2; exit 1; }
 command -v debootstrap >/dev/null || { apt-get update -qq; apt-get install -y -qq debootstrap >/dev/null; }
-source_of() { cat /etc/apt/sources.list /etc/apt/sources.list.d/*.sources 2>/dev/null | awk "$1" | head -n 1; }
+source_of() { { cat /etc/apt/sources.list /etc/apt/sources.list.d/*.sources 2>/dev/null || true; } | awk "$1" | head -n 1; }
 mirror=$(source_of '/^deb / {print $2} /^URIs:/ {print $2}')
 suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
 finish() {
