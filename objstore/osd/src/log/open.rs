@@ -418,6 +418,7 @@ fn assemble(
         id: root.log_id,
         epoch: root.epoch + 1,
         config,
+        runtime: tokio::runtime::Handle::current(),
         domain: std::sync::OnceLock::new(),
         state: Mutex::new(state),
         changed: Notify::new(),

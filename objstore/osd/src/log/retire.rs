@@ -32,7 +32,7 @@ impl Log {
         };
         let this = shared.clone();
         // Carried to its end even if the caller goes away: half retired, the segment would be lost until the next start.
-        super::detach::Detach::new(async move {
+        super::detach::Detach::new(&shared.runtime, async move {
             match segment.enter(life, HeaderState::Free, seal + 1).await {
                 Ok(free) => {
                     let mut st = this.state.lock();

@@ -29,6 +29,8 @@ pub(super) struct Shared {
     pub id: u128,
     pub epoch: u64,
     pub config: Config,
+    /// The one the log was opened in: background work goes on there, whichever runtime began it.
+    pub runtime: tokio::runtime::Handle,
     pub domain: std::sync::OnceLock<DomainId>,
     pub state: Mutex<State>,
     /// Rung when the prefix advances, a segment becomes ready, background work ends or the log fails.
@@ -295,6 +297,10 @@ impl Log {
         }
     }
 
+    /// The runtime the log was opened in, for background work that must not end with the runtime of whoever began it.
+    pub fn runtime(&self) -> &tokio::runtime::Handle {
+        &self.0.runtime
+    }
     pub fn counters(&self) -> &Counters {
         &self.0.counters
     }

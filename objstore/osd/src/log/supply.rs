@@ -178,7 +178,7 @@ impl Shared {
         self.state.lock().tasks += 1;
         let done = TaskDone(self.clone());
         let work = work(self.clone());
-        tokio::spawn(async move {
+        self.runtime.spawn(async move {
             let _done = done;
             // Failures that matter have taken the log out of service already.
             if let Err(e) = work.await {

@@ -105,8 +105,9 @@ impl Log {
             let head =
                 Head { kind: append.kind, epoch: shared.epoch, seq: place.seq, durable: place.durable, location, meta: append.meta, crcs };
             shared.kick_supply();
+            let runtime = shared.runtime.clone();
             drop(shared);
-            Detach::new(place.write(head, parts, then)).await
+            Detach::new(&runtime, place.write(head, parts, then)).await
         }
     }
 
@@ -145,7 +146,7 @@ impl Log {
             }
         };
         let next_life = shared.state.lock().cursor().life;
-        Detach::new(async move { seal.write_seal(next_life).await }).await
+        Detach::new(&shared.runtime, async move { seal.write_seal(next_life).await }).await
     }
 }
 

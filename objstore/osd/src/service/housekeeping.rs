@@ -39,6 +39,14 @@ impl Due {
     }
 }
 
+impl Due {
+    /// Ends a run unless another was asked for meanwhile. In one step: whoever asks sees it running and is heard, or begins a new run.
+    fn ended(&mut self) -> bool {
+        self.running = std::mem::take(&mut self.again);
+        !self.running
+    }
+}
+
 impl Inner {
     /// Begins the housekeeper when there is something for it.
     pub(super) fn housekeep(self: &Arc<Self>) {
@@ -55,18 +63,17 @@ impl Inner {
             st.keeping.running = true;
         }
         let this = self.clone();
-        tokio::spawn(async move {
-            let running = Running(this.clone());
+        self.log.runtime().spawn(async move {
+            let mut running = Running { inner: this.clone(), ended: false };
             loop {
                 if let Err(e) = this.keep_house().await {
                     tracing::warn!(osd = %this.id(), error = %e, "housekeeping");
                 }
-                let mut st = this.state.lock();
-                if !std::mem::take(&mut st.keeping.again) {
-                    break;
+                if this.state.lock().keeping.ended() {
+                    running.ended = true;
+                    return;
                 }
             }
-            drop(running);
         });
     }
 
@@ -156,11 +163,18 @@ impl Inner {
     }
 }
 
-struct Running(Arc<Inner>);
+/// A run of the housekeeper; one whose runtime goes away does not keep the next from beginning.
+struct Running {
+    inner: Arc<Inner>,
+    /// It says so already, and another run may have begun.
+    ended: bool,
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.state.lock().keeping.running = false;
+        if !self.ended {
+            self.inner.state.lock().keeping.running = false;
+        }
     }
 }
 
@@ -178,5 +192,17 @@ impl Osd {
             inner.log.close().await
         };
         work.await.map_err(|e| inner.refused(e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Due;
+
+    #[test]
+    fn a_run_ends_in_the_step_that_finds_nothing_more_asked_for() {
+        let mut due = Due { running: true, again: true, ..Due::default() };
+        assert!(!due.ended() && due.running && !due.again, "asked for again: it goes on");
+        assert!(due.ended() && !due.running, "the next to ask begins a run");
     }
 }

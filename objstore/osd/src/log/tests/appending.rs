@@ -121,6 +121,34 @@ async fn a_dropped_append_leaves_no_gap() {
 }
 
 #[tokio::test]
+async fn an_append_whose_runtime_ends_is_carried_on_where_the_log_was_opened() {
+    let disk = SimDisk::new(11);
+    Log::format(&disk, &dir(), ID, &config()).unwrap();
+    let (log, _, _) = open(&disk).await;
+    for round in 0..20 {
+        let append = log.append(Append::new(1, format!("begun {round}")).payload(payload("b", 4096)));
+        let ends_in_the_middle = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let (placed, is_placed) = tokio::sync::oneshot::channel();
+            runtime.spawn(async move {
+                let mut append = Box::pin(append);
+                let _ = futures::poll!(append.as_mut());
+                let _ = placed.send(());
+                std::future::pending::<()>().await;
+            });
+            runtime.block_on(is_placed).unwrap();
+        };
+        std::thread::spawn(ends_in_the_middle).join().unwrap();
+        put(&log, &format!("after {round}"), 0).await;
+        log.flush().await.unwrap();
+        assert_eq!(log.durable_seq(), log.last_seq());
+    }
+    assert_eq!(log.failure(), None);
+    let (_, _, seen) = open(&disk.crash(1)).await;
+    assert_eq!(seen.records.len(), 40);
+}
+
+#[tokio::test]
 async fn a_flush_waits_for_an_earlier_append_that_is_under_way() {
     let disk = SimDisk::new(2);
     Log::format(&disk, &dir(), ID, &config()).unwrap();
