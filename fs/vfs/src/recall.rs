@@ -76,7 +76,7 @@ impl Drop for Granting<'_> {
 
 /// One recall being answered. Dropped, it leaves no gate shut.
 struct Yielding<'a> {
-    session: &'a Session,
+    session: &'a Arc<Session>,
     inode: &'a Arc<Inode>,
     stamp: u64,
 }

@@ -28,6 +28,8 @@ use tokio::sync::{Notify, Semaphore};
 
 /// How often the clockwork looks for old data.
 const TICK: Duration = Duration::from_millis(500);
+/// How long `sync_all` waits while nothing at all gets done.
+const STALLED: Duration = Duration::from_secs(60);
 /// Inodes written back at once by the clockwork and by `sync_all`.
 const SYNCS_AT_ONCE: usize = 16;
 
@@ -179,14 +181,27 @@ impl Vfs {
 
     /// Makes everything durable and visible: every inode's data is written, flushed and published.
     ///
-    /// Errors: the first write error met; what failed is recorded for its handles as well.
+    /// Errors: the first write error met; what failed is recorded for its handles as well. `Io` when for a minute no stripe was written and nothing
+    /// was published: the rest stays unwritten, and the log says how much that is.
     pub async fn sync_all(&self) -> Result<()> {
-        let results: Vec<Result<()>> = stream::iter(self.active_inodes())
+        let all = stream::iter(self.active_inodes())
             .map(|inode| async move { self.sync_inode(&inode).await })
             .buffer_unordered(SYNCS_AT_ONCE)
-            .collect()
-            .await;
-        results.into_iter().collect()
+            .collect::<Vec<Result<()>>>();
+        let mut all = std::pin::pin!(all);
+        let done = || self.metrics.vfs_stripes_written.get() + self.metrics.vfs_extents_published.get();
+        loop {
+            let before = done();
+            match tokio::time::timeout(STALLED, &mut all).await {
+                Ok(results) => return results.into_iter().collect(),
+                Err(_) if done() != before => (),
+                Err(_) => {
+                    let unwritten = self.active_inodes().iter().filter(|i| !i.state.lock().is_clean()).count();
+                    tracing::error!(inodes = unwritten, bytes = self.dirty_bytes(), "writing back has stalled: not everything is durable");
+                    return Err(Error::Io);
+                }
+            }
+        }
     }
 
     /// Drains the mount and ends its session. The kernel must be gone, or quiet.

@@ -31,9 +31,14 @@ const PACK_RUNS_MAX: usize = 1024;
 /// Between tries while too few OSDs are in service.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// A stripe that has departed and is to be written.
+/// A stripe that has departed and is to be written. Dropped before it landed, wherever that is, its flight ends as failed: nobody waits for it for
+/// ever, and lost data that a write has acknowledged is an error of the handles. Not to be dropped under the inode's lock.
 pub(crate) struct Departed {
+    inode: Arc<Inode>,
     seq: u64,
+    landed: bool,
+    /// The loss is to be recorded.
+    buffered: bool,
     /// Data of the stripe, in order.
     data: Vec<Bytes>,
     chunk: u32,
@@ -41,49 +46,77 @@ pub(crate) struct Departed {
 
 impl State {
     /// Puts dirty runs in the air, packed into stripes.
-    pub(crate) fn depart_runs(&mut self, runs: Vec<Frozen>) -> Vec<Departed> {
+    pub(crate) fn depart_runs(&mut self, inode: &Arc<Inode>, runs: Vec<Frozen>) -> Vec<Departed> {
         let mut out = Vec::new();
         let mut pack: (SmallVec<[Piece; 1]>, Vec<DirtyCharge>, u32) = Default::default();
         for run in runs {
             let len = run.data.len();
             if len >= OWN_STRIPE_BYTES {
-                out.push(self.depart(whole(run.offset, run.data), run.charge.into_iter().collect(), true));
+                out.push(self.depart(inode, whole(run.offset, run.data), run.charge.into_iter().collect(), true));
                 continue;
             }
             if pack.2 as usize + len > STRIPE_BYTES_MAX as usize || pack.0.len() == PACK_RUNS_MAX {
                 let (pieces, charges, _) = std::mem::take(&mut pack);
-                out.push(self.depart(pieces, charges, true));
+                out.push(self.depart(inode, pieces, charges, true));
             }
             pack.0.push(Piece { offset: run.offset, data: run.data, stripe_offset: pack.2 });
             pack.1.extend(run.charge);
             pack.2 += len as u32;
         }
         if !pack.0.is_empty() {
-            out.push(self.depart(pack.0, pack.1, true));
+            out.push(self.depart(inode, pack.0, pack.1, true));
         }
         out
     }
 
-    pub(crate) fn depart(&mut self, pieces: SmallVec<[Piece; 1]>, charges: Vec<DirtyCharge>, buffered: bool) -> Departed {
+    pub(crate) fn depart(
+        &mut self,
+        inode: &Arc<Inode>,
+        pieces: SmallVec<[Piece; 1]>,
+        charges: Vec<DirtyCharge>,
+        buffered: bool,
+    ) -> Departed {
         let data = pieces.iter().map(|p| p.data.clone()).collect();
         let chunk = (pieces[0].offset / CHUNK_BYTES) as u32;
-        Departed { seq: self.unpublished.depart(pieces, charges, buffered), data, chunk }
+        let seq = self.unpublished.depart(pieces, charges, buffered);
+        Departed { inode: inode.clone(), seq, landed: false, buffered, data, chunk }
     }
 }
 
-/// Ends a flight as failed unless it landed: an operation may be dropped half way.
-struct Airborne<'a> {
-    inode: &'a Inode,
-    seq: u64,
-    landed: bool,
+impl Drop for Departed {
+    fn drop(&mut self) {
+        if self.landed {
+            return;
+        }
+        let mut st = self.inode.state.lock();
+        // What an eviction took has been recorded with it.
+        if st.unpublished.fail(self.seq) && self.buffered {
+            tracing::warn!(inode = %self.inode.ino, "written data is lost with the operation that wrote it back");
+            st.errors.record(Error::Io);
+        }
+        drop(st);
+        self.inode.changed.notify_waiters();
+    }
 }
 
-impl Drop for Airborne<'_> {
+/// A flight of an operation that may be dropped half way: it goes on in the background then.
+struct Kept {
+    vfs: Arc<Vfs>,
+    session: Arc<Session>,
+    departed: Option<Departed>,
+}
+
+impl Kept {
+    async fn fly(mut self) {
+        let d = self.departed.as_mut().expect("taken below");
+        self.vfs.fly_buffered(&self.session, d).await;
+        self.departed = None;
+    }
+}
+
+impl Drop for Kept {
     fn drop(&mut self) {
-        if !self.landed {
-            self.inode.state.lock().unpublished.fail(self.seq);
-            self.inode.changed.notify_waiters();
-        }
+        self.vfs.launch(&self.session, self.departed.take().into_iter().collect());
     }
 }
 
@@ -110,15 +143,15 @@ impl Vfs {
 
     /// Flies a departed stripe to its landing; `landed` runs in the same critical section, with the end of what was left of it. The error is
     /// the caller's to record.
-    pub(crate) async fn fly(&self, s: &Session, inode: &Inode, d: Departed, landed: impl FnOnce(&mut State, Option<u64>)) -> Result<()> {
-        let mut airborne = Airborne { inode, seq: d.seq, landed: false };
-        let stripe = self.put_stripe(s, inode, d.data, d.chunk).await?;
+    pub(crate) async fn fly(&self, s: &Session, d: &mut Departed, landed: impl FnOnce(&mut State, Option<u64>)) -> Result<()> {
+        let inode = d.inode.clone();
+        let stripe = self.put_stripe(s, &inode, d.data.clone(), d.chunk).await?;
         let mut st = inode.state.lock();
         if !self.is_current(s) {
             drop(st);
             return Err(Error::Io);
         }
-        airborne.landed = true;
+        d.landed = true;
         let end = st.unpublished.land(d.seq, stripe);
         landed(&mut st, end);
         drop(st);
@@ -127,10 +160,12 @@ impl Vfs {
     }
 
     /// Flies buffered data: what fails is dropped, and recorded for the handles.
-    async fn fly_buffered(&self, s: &Session, inode: &Inode, d: Departed) {
+    async fn fly_buffered(&self, s: &Session, d: &mut Departed) {
         let _permit = self.flights.acquire().await;
-        if let Err(e) = self.fly(s, inode, d, |_, _| {}).await {
-            self.record_error(s, inode, e);
+        if let Err(e) = self.fly(s, d, |_, _| {}).await {
+            // First the error, then the end of the flight: who waits for it looks for errors then.
+            self.record_error(s, &d.inode, e);
+            d.buffered = false;
         }
     }
 
@@ -146,21 +181,24 @@ impl Vfs {
     }
 
     /// Flies in the background.
-    pub(crate) fn launch(&self, s: &Arc<Session>, inode: &Arc<Inode>, departed: Vec<Departed>) {
-        for d in departed {
+    pub(crate) fn launch(&self, s: &Arc<Session>, departed: Vec<Departed>) {
+        for mut d in departed {
             let Some(me) = self.me.upgrade() else { return };
-            let (s, inode) = (s.clone(), inode.clone());
-            self.runtime.spawn(async move { me.fly_buffered(&s, &inode, d).await });
+            let s = s.clone();
+            self.runtime.spawn(async move { me.fly_buffered(&s, &mut d).await });
         }
     }
 
     /// Flies here and now, several at once.
-    pub(crate) async fn fly_all(&self, s: &Session, inode: &Inode, mut departed: Vec<Departed>) {
-        match departed.len() {
+    async fn fly_all(&self, s: &Arc<Session>, departed: Vec<Departed>) {
+        let Some(me) = self.me.upgrade() else { return };
+        let keep = |d| Kept { vfs: me.clone(), session: s.clone(), departed: Some(d) };
+        let mut kept: Vec<Kept> = departed.into_iter().map(keep).collect();
+        match kept.len() {
             0 => (),
-            1 => self.fly_buffered(s, inode, departed.remove(0)).await,
+            1 => kept.remove(0).fly().await,
             _ => {
-                let flights = departed.into_iter().map(|d| self.fly_buffered(s, inode, d));
+                let flights = kept.into_iter().map(Kept::fly);
                 stream::iter(flights).buffer_unordered(self.config.stripes_in_flight_max).collect::<Vec<()>>().await;
             }
         }
@@ -175,9 +213,9 @@ impl Vfs {
                 let mut st = inode.state.lock();
                 st.pressable = false;
                 let runs = st.pages.take_all();
-                st.depart_runs(runs)
+                st.depart_runs(&inode, runs)
             };
-            self.launch(&s, &inode, departed);
+            self.launch(&s, departed);
         }
     }
 
@@ -218,7 +256,7 @@ impl Vfs {
     }
 
     /// The same with one session: when it is over, what is there is the next one's and stays.
-    pub(crate) async fn sync_inode_in(&self, s: &Session, inode: &Arc<Inode>) -> Result<()> {
+    pub(crate) async fn sync_inode_in(&self, s: &Arc<Session>, inode: &Arc<Inode>) -> Result<()> {
         let (departed, mark, errors) = {
             let mut st = inode.state.lock();
             if st.is_clean() {
@@ -229,9 +267,9 @@ impl Vfs {
             }
             let runs = st.pages.take_all();
             st.unpublished_since = None;
-            (st.depart_runs(runs), st.unpublished.mark(), st.errors.seq)
+            (st.depart_runs(inode, runs), st.unpublished.mark(), st.errors.seq)
         };
-        self.fly_all(s, inode, departed).await;
+        self.fly_all(s, departed).await;
         inode.until(|st| st.unpublished.landed_before(mark).then_some(())).await;
         self.publish(s, inode).await?;
         let st = inode.state.lock();

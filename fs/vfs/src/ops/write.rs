@@ -111,11 +111,11 @@ impl Vfs {
                     self.touch(inode, st);
                     self.pressable(inode, st);
                     let filled = st.pages.take_filled(at..end);
-                    let departed = st.depart_runs(filled);
+                    let departed = st.depart_runs(inode, filled);
                     drop(guard);
                     if !departed.is_empty() {
                         let s = self.session.lock().clone();
-                        self.launch(&s, inode, departed);
+                        self.launch(&s, departed);
                     }
                     return Ok(true);
                 }
@@ -144,7 +144,7 @@ impl Vfs {
         while from < a.data.len() {
             let data = a.data.slice(from..a.data.len().min(from + STRIPE_BYTES_MAX as usize));
             let len = data.len() as u64;
-            let (departed, below) = {
+            let (mut departed, below) = {
                 let mut guard = inode.state.lock();
                 let st = &mut *guard;
                 if !st.lease.is_held() {
@@ -158,13 +158,13 @@ impl Vfs {
                 st.reserved_end = st.reserved_end.max(range.end);
                 // What is dirty there is older: it departs first, so that this write lies over it.
                 let below = st.pages.take_overlapping(range.clone());
-                let below = st.depart_runs(below);
+                let below = st.depart_runs(inode, below);
                 self.touch(inode, st);
-                (st.depart(whole(range.start, data), Vec::new(), false), below)
+                (st.depart(inode, whole(range.start, data), Vec::new(), false), below)
             };
-            self.launch(&s, inode, below);
+            self.launch(&s, below);
             let landed = |st: &mut State, end: Option<u64>| st.wrote(end.unwrap_or(0), self.now(), a.kill_suidgid);
-            match self.fly(&s, inode, departed, landed).await {
+            match self.fly(&s, &mut departed, landed).await {
                 Ok(()) => (),
                 Err(e) => {
                     let mut st = inode.state.lock();
@@ -190,11 +190,11 @@ impl Vfs {
                 return;
             }
             let runs = st.pages.take_all();
-            st.depart_runs(runs)
+            st.depart_runs(inode, runs)
         };
         self.metrics().vfs_inode_waits.inc();
         let s = self.session.lock().clone();
-        self.launch(&s, inode, departed);
+        self.launch(&s, departed);
         inode.until(|st| (!over(st) || st.unpublished.in_flight() == 0).then_some(())).await;
     }
 

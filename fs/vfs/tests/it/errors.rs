@@ -169,3 +169,40 @@ async fn a_read_dropped_half_way_does_not_hold_up_a_recall() {
     drop((hold, write_hold));
     assert_eq!(soon(rig.admin.getattr(holdfast_objstore_proto::InodeId(f.0.0))).await.unwrap().0.size, 4096);
 }
+
+#[tokio::test]
+async fn what_a_dropped_sync_had_begun_to_write_is_written() {
+    let rig = Rig::new().await;
+    let m = rig.mount().await;
+    let f = m.file("f").await;
+    // More stripes than may be in flight at once, as runs that are not contiguous.
+    for i in 0..20u64 {
+        m.put(f, i * (8 << 20), vec![1; 2 << 20]).await;
+    }
+    let hold = rig.fake.hold(Point::Write);
+    let sync = tokio::spawn({
+        let vfs = m.vfs.clone();
+        async move { vfs.fsync(f.1, false).await }
+    });
+    soon(rig.fake.parked(Point::Write, Config::default().stripes_in_flight_max)).await;
+    sync.abort();
+    let _ = sync.await;
+    drop(hold);
+    assert_eq!(soon(m.sync_all()).await, Ok(()));
+    assert_eq!((m.dirty_bytes(), m.flush(f.1).await), (0, Ok(())));
+    assert_eq!(m.metrics().vfs_extents_published.get(), 20);
+    for i in 0..20u64 {
+        assert_eq!(m.get(f, i * (8 << 20), 2 << 20).await, vec![1; 2 << 20]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_that_gets_nothing_done_gives_up() {
+    let rig = Rig::new().await;
+    let m = rig.mount().await;
+    let f = m.file("f").await;
+    m.put(f, 0, vec![1; 100]).await;
+    let _hold = rig.fake.hold(Point::Write);
+    let drained = tokio::time::timeout(Duration::from_secs(200), m.shutdown()).await;
+    assert_eq!(drained.expect("it gives up"), Err(Error::Io));
+}
