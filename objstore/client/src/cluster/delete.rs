@@ -1,12 +1,14 @@
 //! Deleting stripes that no map refers to.
 //!
 //! What always holds: when it is answered, the deletion is durable on every OSD in service that a stripe's record names. OSDs out of
-//! service are skipped and counted: reconciling deletes there, as it does for shards of abandoned rounds on other OSDs.
+//! service are skipped and counted: reconciling deletes there, as it does for shards of abandoned rounds on other OSDs. One in service that
+//! refuses (a full device has no room for the record either) fails the call: it must be repeated.
 
 use super::Cluster;
 use super::slot::Slot;
-use crate::Result;
+use crate::{Error, Result};
 use futures::future::join_all;
+use holdfast_objstore_proto::shard;
 use holdfast_objstore_proto::{StripeId, StripeMeta};
 use std::sync::Arc;
 
@@ -32,10 +34,26 @@ impl Cluster {
         let there: Vec<&Arc<Slot>> = slots.into_iter().zip(&deleted).filter(|(_, r)| r.is_ok()).map(|(s, _)| s).collect();
         let flushes: Vec<_> = there.iter().map(|slot| slot.service.flush()).collect();
         let flushed = join_all(flushes).await;
-        // An OSD that fails here has left service, and is as one that was out of it before.
-        let failed = deleted.iter().filter(|r| r.is_err()).count() + flushed.iter().filter(|r| r.is_err()).count();
-        self.metrics.deletes_skipped.inc_by(failed as u64);
-        self.metrics.deletes.inc_by(stripes.len() as u64);
-        Ok(())
+        let (mut skipped, mut refused, mut full) = (0, 0, false);
+        for error in deleted.iter().chain(&flushed).filter_map(|r| r.as_ref().err()) {
+            match error {
+                // It has left service, and is as one that was out of it before.
+                shard::Error::Down { .. } => skipped += 1,
+                other => {
+                    refused += 1;
+                    full |= matches!(other, shard::Error::Full { .. });
+                    tracing::warn!("a delete was refused: {other}");
+                }
+            }
+        }
+        self.metrics.deletes_skipped.inc_by(skipped);
+        match refused {
+            0 => {
+                self.metrics.deletes.inc_by(stripes.len() as u64);
+                Ok(())
+            }
+            _ if full => Err(Error::Full),
+            _ => Err(Error::Unavailable { up: deleted.len() - refused, need: deleted.len() }),
+        }
     }
 }

@@ -73,7 +73,9 @@ impl Cluster {
     fn after_faults(&self, stripe: &Arc<StripeMeta>, faults: Faults, answer: Option<Vec<Bytes>>) -> Result<Vec<Bytes>> {
         let absent = faults.iter().filter(|(_, f)| *f == ShardFault::NotFound).count();
         let unlike_absent = faults.iter().any(|(_, f)| matches!(f, ShardFault::Corrupt | ShardFault::OtherDigest));
-        if answer.is_none() && !unlike_absent && absent >= stripe.code.k as usize {
+        // A stripe within its strength lacks no more than `m`; a reader that is overtaken by a deletion may have had up to k - 1 of the others.
+        let too_many = (stripe.code.m as usize + 1).min(stripe.code.k as usize);
+        if answer.is_none() && !unlike_absent && absent >= too_many {
             return Err(Error::Gone { stripe: stripe.id });
         }
         for (shard, why) in &faults {

@@ -79,3 +79,15 @@ async fn a_delete_is_flushed_and_skips_osds_out_of_service() {
         assert_eq!((s.shards.len(), s.deletes, s.flushes), (0, 1, 1));
     }
 }
+
+#[tokio::test]
+async fn a_delete_that_an_osd_in_service_refuses_fails_and_may_be_repeated() {
+    let rig = Rig::new(6, Domains::One);
+    let meta = rig.cluster.write(stripe(1, CODE, LARGE)).await.unwrap();
+    rig.home(&meta, 2).state.lock().full_for_deletes = true;
+    assert!(matches!(rig.cluster.delete(vec![meta.clone()]).await, Err(Error::Full)));
+    assert_eq!(rig.cluster.metrics().deletes(), 0);
+    rig.home(&meta, 2).state.lock().full_for_deletes = false;
+    rig.cluster.delete(vec![meta]).await.unwrap();
+    assert!(rig.osds.iter().all(|osd| osd.state.lock().shards.is_empty()));
+}

@@ -195,3 +195,13 @@ async fn without_parity_one_loss_is_said_and_the_rest_reads() {
     expect(&*rig.cluster, &meta, 0..2 * s).await;
     expect(&*rig.cluster, &meta, 3 * s..400_000).await;
 }
+
+#[tokio::test]
+async fn a_read_overtaken_by_a_deletion_says_that_the_stripe_is_gone() {
+    let rig = Rig::new(6, Domains::Each);
+    let meta = written(&rig, 300_000).await;
+    // The deletion has reached half of the OSDs: as many as a reader misses whose first three shards came before it.
+    (3..6).for_each(|shard| rig.lose(&meta, shard));
+    let answer = rig.cluster.read(&meta, 0..300_000).await;
+    assert!(matches!(answer, Err(Error::Gone { .. })), "{answer:?}");
+}

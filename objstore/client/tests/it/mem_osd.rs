@@ -24,6 +24,8 @@ pub struct State {
     /// Refuses puts as full, but reports free space.
     pub full: bool,
     pub fail_flush: bool,
+    /// Refuses deletes as full.
+    pub full_for_deletes: bool,
     /// Errors for the next puts.
     pub fail_puts: VecDeque<Error>,
     pub corrupt: HashSet<ShardKey>,
@@ -166,6 +168,9 @@ impl ShardService for MemOsd {
         Box::pin(async move {
             self.served()?;
             let mut s = self.state.lock();
+            if s.full_for_deletes {
+                return Err(Error::Full { osd: self.id });
+            }
             s.deletes += 1;
             s.shards.retain(|key, _| !stripes.contains(&key.stripe));
             Ok(())
