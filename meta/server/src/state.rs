@@ -123,8 +123,12 @@ impl State {
 
     /// Reads one moment of the state.
     pub(crate) fn view<T>(&self, read: impl FnOnce(&Layers) -> Result<T, StateError>) -> Result<T, StateError> {
-        self.check()?;
-        let result = read(&self.layers.read());
+        let result = {
+            let layers = self.layers.read();
+            // Under the lock: a batch that failed half way has told by now.
+            self.check()?;
+            read(&layers)
+        };
         result.inspect_err(|e| self.fail(e))
     }
 
@@ -133,15 +137,15 @@ impl State {
         self.check()?;
         let (result, bytes) = {
             let mut layers = self.layers.write();
-            let result = change(&mut layers);
+            let result = change(&mut layers).inspect_err(|e| self.fail(e));
             layers.generation += 1;
             self.count(&layers);
             (result, layers.active.bytes())
         };
-        if bytes >= self.config.overlay_bytes {
+        if result.is_ok() && bytes >= self.config.overlay_bytes {
             self.seal();
         }
-        result.inspect_err(|e| self.fail(e))
+        result
     }
 
     /// Notes what the overlays take; under the lock, so that the newest count stays.
@@ -187,7 +191,9 @@ impl State {
         let Some(folder) = &self.folder else { return };
         let job = {
             let mut layers = self.layers.write();
-            if layers.sealed.is_some() || layers.generation == self.reached.borrow().generation {
+            // A batch that failed half way is in the overlay, and its mark is not.
+            let failed = self.failure.get().is_some();
+            if failed || layers.sealed.is_some() || layers.generation == self.reached.borrow().generation {
                 return;
             }
             let overlay = Arc::new(std::mem::take(&mut layers.active));

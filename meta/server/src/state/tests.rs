@@ -170,6 +170,36 @@ async fn a_failed_checkpoint_stops_the_service_for_good() {
 }
 
 #[tokio::test]
+async fn a_batch_that_failed_half_way_never_gets_into_the_file() {
+    let disk = SimDisk::new(7);
+    let state = open(&disk);
+    apply(&state, 1, &[(key(1), Some(Bytes::from_static(b"whole")))]);
+    assert_eq!(state.checkpoint().await.ok(), Some(1));
+    let half = state.update(|layers| {
+        layers.put(&key(2), Bytes::from(vec![7; 2 << 20]));
+        layers.mark.applied = 2;
+        Err::<(), _>(StateError("the second command fails".into()))
+    });
+    assert!(half.is_err());
+    assert!(state.layers.read().active.bytes() > config().overlay_bytes, "full, and not sealed");
+    assert!(state.close().await.is_err());
+    // A fold that began would end with the thread.
+    state.folder.as_ref().expect("it has a file").end();
+    let gone = Arc::downgrade(&state);
+    drop(state);
+    while gone.strong_count() > 0 {
+        std::thread::yield_now();
+    }
+    let state = open(&disk.kill());
+    state
+        .view(|l| {
+            assert_eq!((l.get(&key(2))?, l.mark.applied), (None, 1));
+            Ok(())
+        })
+        .expect("reads");
+}
+
+#[tokio::test]
 async fn a_state_of_a_newer_format_is_refused() {
     let disk = SimDisk::new(5);
     let file = disk.open(Path::new(FILE), Open::Create).expect("opens");
