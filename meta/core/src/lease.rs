@@ -81,6 +81,8 @@ pub fn decide(row: &Row, asker: Asker, ask: Ask, may_grant: bool) -> Decision {
         // Somebody else holds it.
         (Some(_), Ask::Change | Ask::Acquire(Using::Write)) => take_back,
         (Some(Hold { using: Using::Write, .. }), Ask::Look | Ask::Acquire(Using::Read)) => take_back,
+        // Between a recall and its answer the holder may take in what nobody else can see, whatever it declared.
+        (Some(Hold { using: Using::Read, .. }), Ask::Look | Ask::Acquire(Using::Read)) if row.recalling => Decision::Wait,
         // A reader beside a reader: both see what is committed, and the first keeps its caches.
         (Some(Hold { using: Using::Read, .. }), Ask::Look | Ask::Acquire(Using::Read)) => Decision::Through,
         // Nobody holds it.
@@ -170,7 +172,7 @@ impl Table {
 
     /// Whether another session holds the inode in a way that a read must know of.
     pub fn hides(&self, ino: InodeId, from: SessionId) -> bool {
-        self.rows.get(&ino).and_then(|r| r.hold).is_some_and(|h| h.session != from && h.using == Using::Write)
+        self.rows.get(&ino).is_some_and(|r| r.hold.is_some_and(|h| h.session != from && (h.using == Using::Write || r.recalling)))
     }
 
     /// Decides and carries out. `now_ns` is boot time.

@@ -49,7 +49,9 @@ fn expected(row: &Row, caching: bool, ask: Ask, may_grant: bool) -> Decision {
         return match (conflict, row.recalling) {
             (true, true) => Decision::Wait,
             (true, false) => Decision::Recall,
-            (false, _) => Decision::Through,
+            // Until it answered, what it took in meanwhile is seen by nobody.
+            (false, true) => Decision::Wait,
+            (false, false) => Decision::Through,
         };
     }
     match ask {
@@ -136,6 +138,21 @@ fn a_recall_ends_only_the_hold_it_names() {
     let Answer::Excl { stamp } = t.ask(INO, other(), Ask::Look, 0) else { panic!("free") };
     assert!(!t.recalled(INO, h.stamp), "the late answer of an ended hold ends nothing else");
     assert_eq!(t.row(INO).hold.map(|h| h.stamp), Some(stamp));
+}
+
+#[test]
+fn a_reader_waits_for_the_end_of_a_recall_whatever_the_holder_declared() {
+    let mut t = Table::new(Limits::default());
+    t.ask(INO, me(), Ask::Acquire(Using::Read), 0);
+    assert_eq!(t.ask(INO, other(), Ask::Look, 0), Answer::Through);
+    assert!(!t.hides(INO, OTHER));
+    let Answer::Recall(h) = t.ask(INO, other(), Ask::Change, 0) else { panic!("held") };
+    assert!(t.hides(INO, OTHER) && !t.hides(INO, ME));
+    assert_eq!(t.ask(INO, other(), Ask::Look, 0), Answer::Wait);
+    assert_eq!(t.ask(INO, other(), Ask::Acquire(Using::Read), 0), Answer::Wait);
+    assert_eq!(t.ask(INO, me(), Ask::Look, 0), Answer::Through);
+    assert!(t.recalled(INO, h.stamp));
+    assert!(!t.hides(INO, OTHER) && matches!(t.ask(INO, other(), Ask::Look, 0), Answer::Excl { .. }));
 }
 
 #[test]
