@@ -8,7 +8,8 @@
 //! **Recalls.** When another session uses something in a way its holder must know of, the service calls [`SessionEvents::recall`] on
 //! the holder and waits; the holder flushes, publishes, invalidates, and answers by completing the future: the grant is then gone.
 //! A file held by a session that declared it may write (see [`Meta::acquire`]) is recalled by any foreign use; one held for reading only, and a
-//! directory, by a foreign change. A holder's own calls never recall from itself. A holder that has not answered at the deadline is evicted.
+//! directory, by a foreign change. A holder's own calls never recall from itself. A holder that neither answers nor gets on
+//! with its flush until the deadline is evicted; what it submits for the inode meanwhile, and [`Meta::progress`], move the deadline, within bounds.
 //!
 //! **Races.** Every grant carries a stamp that grows; a recall carries the stamp it takes away. A reply whose grant's stamp is not above the
 //! newest recall the session has seen for that inode grants nothing.
@@ -126,6 +127,10 @@ pub trait Meta: Send + Sync + 'static {
 
     /// Asks for EXCL on an inode or directory, waiting for foreign uses in progress to end. Idempotent; `Use::Write` upgrades.
     fn acquire(&self, ino: InodeId, using: Use) -> BoxFuture<'_, MetaResult<(Attr, Grant)>>;
+    /// Says that the flush a recall of this inode asked for gets on: some of it is stored. Moves the deadline of the recall. Cheap.
+    fn progress(&self, ino: InodeId) {
+        let _ = ino;
+    }
     /// Gives grants back (the kernel forgot the inode; everything is published). To the session itself a release is a recall of the newest
     /// stamp it knows: a reply that crosses it and carries that stamp grants nothing.
     fn release(&self, inos: Vec<InodeId>);

@@ -9,8 +9,10 @@ pub struct Config {
     pub state: StateConfig,
     /// Bounds of the grant table, and the hold-down.
     pub leases: Limits,
-    /// A holder that has not answered a recall after this long is evicted.
+    /// A holder that neither answered a recall nor got on with its flush for this long is evicted.
     pub recall_timeout: Duration,
+    /// A holder that has not answered a recall after this long is evicted though it gets on.
+    pub recall_total: Duration,
     /// Sessions at once.
     pub sessions_max: usize,
     /// Retired stripes are deleted this long after they were retired, so that reads in flight find them.
@@ -46,6 +48,7 @@ impl Default for Config {
             state: StateConfig::default(),
             leases: Limits::default(),
             recall_timeout: Duration::from_secs(10),
+            recall_total: Duration::from_secs(120),
             sessions_max: 4096,
             stripe_grace: Duration::from_secs(2),
             orphan_grace: Duration::from_secs(2),

@@ -111,6 +111,9 @@ impl Meta for Local {
     fn release(&self, inos: Vec<InodeId>) {
         self.core.grants.lock().release(&inos, self.session.id);
     }
+    fn progress(&self, ino: InodeId) {
+        self.session.moved(&[ino]);
+    }
     fn opened(&self, ino: InodeId) -> BoxFuture<'_, MetaResult<()>> {
         Box::pin(async move { self.core.opened(&self.session, ino) })
     }

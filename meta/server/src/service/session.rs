@@ -5,12 +5,13 @@
 //! What it leaves out: grants (`grants`) and open files (`opens`).
 
 use holdfast_meta_client::SessionEvents;
-use holdfast_objstore_proto::{SessionEpoch, SessionId};
+use holdfast_objstore_proto::{InodeId, SessionEpoch, SessionId};
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 /// Commands of one session between its oldest unanswered and its newest; the state keeps replies for twice as many.
 const WINDOW: u64 = holdfast_meta_core::limits::REPLIES_MAX / 2;
@@ -24,6 +25,8 @@ pub(crate) struct Session {
     /// Evicted or closed.
     over: AtomicBool,
     numbers: Mutex<Numbers>,
+    /// Recalls under way, by inode and stamp, and when the session was last seen to do something about each.
+    recalls: Mutex<BTreeMap<(InodeId, u64), Instant>>,
 }
 
 #[derive(Default)]
@@ -42,7 +45,16 @@ pub(crate) struct Number {
 
 impl Session {
     pub(crate) fn new(id: SessionId, epoch: SessionEpoch, client: &str, caching: bool, events: Arc<dyn SessionEvents>) -> Self {
-        Self { id, epoch, client: client.to_owned(), caching, events, over: AtomicBool::new(false), numbers: Mutex::default() }
+        Self {
+            id,
+            epoch,
+            client: client.to_owned(),
+            caching,
+            events,
+            over: AtomicBool::new(false),
+            numbers: Mutex::default(),
+            recalls: Mutex::default(),
+        }
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -52,6 +64,37 @@ impl Session {
     /// Ends it; whether this call did.
     pub(crate) fn end(&self) -> bool {
         !self.over.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn recall_begins(&self, ino: InodeId, stamp: u64) {
+        self.recalls.lock().insert((ino, stamp), Instant::now());
+    }
+
+    pub(crate) fn recall_ends(&self, ino: InodeId, stamp: u64) {
+        self.recalls.lock().remove(&(ino, stamp));
+    }
+
+    /// When it was last seen to do something about a recall; `None` when that is not under way.
+    pub(crate) fn last_move(&self, ino: InodeId, stamp: u64) -> Option<Instant> {
+        self.recalls.lock().get(&(ino, stamp)).copied()
+    }
+
+    /// It does something about these inodes.
+    pub(crate) fn moved(&self, inos: &[InodeId]) {
+        let mut recalls = self.recalls.lock();
+        if recalls.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        for ino in inos {
+            recalls.range_mut((*ino, 0)..=(*ino, u64::MAX)).for_each(|(_, at)| *at = now);
+        }
+    }
+
+    /// It asks for what any flush may need.
+    pub(crate) fn moved_all(&self) {
+        let now = Instant::now();
+        self.recalls.lock().values_mut().for_each(|at| *at = now);
     }
 
     /// The next number, or a wait until the window has room.

@@ -70,12 +70,18 @@ impl Core {
         if is_services(&command) {
             return Err(MetaError::NotPermitted);
         }
+        if matches!(command, Command::GrantStripes { .. }) {
+            session.moved_all();
+        }
         let mut pending = Pending { core: &self, inos: Vec::new() };
         let marked = loop {
             self.admits(&session)?;
             self.state.room().await.map_err(state_error)?;
             match self.mark(&session, &command, &mut pending.inos)? {
-                Ok(marked) => break Proposed { core: &self, marked },
+                Ok(marked) => {
+                    session.moved(&marked.inos);
+                    break Proposed { core: &self, marked };
+                }
                 Err(blocked) => self.unblock(blocked).await,
             }
         };
@@ -90,6 +96,7 @@ impl Core {
         let watch = goes_by_path(&command).then(|| self.state.watch(session.id, seq));
         let reply = self.propose(&Request { session: session.id, epoch: session.epoch, seq, acked, command }).await;
         session.answered(seq);
+        session.moved(&marked.marked.inos);
         let missed = watch.map_or_else(Vec::new, |w| missed(w.touched(), &marked.marked));
         drop(marked);
         let reply = reply?;

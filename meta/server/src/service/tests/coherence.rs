@@ -55,6 +55,74 @@ async fn a_holder_that_does_not_answer_is_evicted_at_the_deadline() {
     assert_eq!((status.sessions.len(), status.evictions), (1, 1));
 }
 
+/// What a holder does about a recall every few seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Doing {
+    Publish,
+    GrantStripes,
+    Progress,
+    PublishAnother,
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_keeps_its_session_while_it_flushes_and_not_for_ever() {
+    for doing in [Doing::Publish, Doing::GrantStripes, Doing::Progress, Doing::PublishAnother] {
+        let service = Service::in_memory();
+        let (a, b) = (Client::mount(&service, "a").await, Client::mount(&service, "b").await);
+        let root = home(&a).await;
+        let (f, other) = (a.file(root, "f").await, a.file(root, "other").await);
+        a.meta.acquire(f, Use::Write).await.expect("acquires");
+        a.events.stuck.store(true, Ordering::SeqCst);
+        let start = tokio::time::Instant::now();
+        let asks = tokio::spawn({
+            let meta = b.meta.clone();
+            async move { meta.getattr(f).await }
+        });
+        // It flushes for half a minute, then it stands still.
+        let mut refused = false;
+        for _ in 0..5 {
+            tokio::time::sleep(Duration::from_secs(6)).await;
+            refused |= match doing {
+                Doing::Publish => publish(&*a.meta, f, 9).await.map(drop),
+                Doing::PublishAnother => publish(&*a.meta, other, 9).await.map(drop),
+                Doing::GrantStripes => a.meta.submit(Command::GrantStripes { count: 1 }).await.map(drop),
+                Doing::Progress => {
+                    a.meta.progress(f);
+                    Ok(())
+                }
+            }
+            .is_err();
+        }
+        asks.await.expect("no panic").expect("reads");
+        let took = start.elapsed().as_secs();
+        if doing == Doing::PublishAnother {
+            assert!(refused && took < 31, "{doing:?}: {took} s");
+        } else {
+            assert!(!refused && (40..42).contains(&took), "{doing:?}: {took} s");
+        }
+        assert_eq!(a.events.evicted.load(Ordering::SeqCst), 1);
+    }
+    // One that only ever says so is not waited for longer than the bound.
+    let service = Service::in_memory();
+    let (a, b) = (Client::mount(&service, "a").await, Client::mount(&service, "b").await);
+    let root = home(&a).await;
+    let f = a.file(root, "f").await;
+    a.meta.acquire(f, Use::Write).await.expect("acquires");
+    a.events.stuck.store(true, Ordering::SeqCst);
+    let start = tokio::time::Instant::now();
+    let says = async {
+        loop {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            a.meta.progress(f);
+        }
+    };
+    tokio::select! {
+        read = b.meta.getattr(f) => drop(read.expect("reads")),
+        () = says => {}
+    }
+    assert_eq!(start.elapsed().as_secs(), 120);
+}
+
 #[tokio::test]
 async fn nothing_is_granted_while_a_change_of_it_is_in_the_log() {
     let (service, gate) = gated(config(), std::sync::Arc::new(clock()));
