@@ -167,12 +167,12 @@ async fn open(plan: Plan) -> anyhow::Result<Opened> {
     let shares = Shares::of(memory);
     let clock: Arc<dyn Clock> = Arc::new(RealClock);
     let mut registry = Registry::default();
-    disk.metrics().register(registry.sub_registry_with_prefix("holdfast_disk"));
+    disk.metrics().register(registry.sub_registry_with_prefix("holdfast"));
     let budget = Budget::new(shares.files);
     let (states, osds, services) = storage::open(&layout, disk.clone(), shares, &mut registry).await?;
     let config = ObjectsConfig { cache_bytes: shares.files / 2, ..ObjectsConfig::default() };
     let objects = Cluster::new(services, budget.clone(), config);
-    objects.metrics().register(registry.sub_registry_with_prefix("holdfast_objects"));
+    objects.metrics().register(registry.sub_registry_with_prefix("holdfast"));
 
     let service = storage::open_metadata(&layout, disk, clock.clone(), shares, &mut registry).await?;
     service.reap_stripes(Arc::new(Reaper(objects.clone())));
@@ -183,7 +183,7 @@ async fn open(plan: Plan) -> anyhow::Result<Opened> {
         None => (None, None, None),
         Some(options) => {
             let (vfs, mounted, shown) = open_mount(options, &layout, shared, objects.clone(), budget, clock).await?;
-            vfs.metrics().register(registry.sub_registry_with_prefix("holdfast_vfs"));
+            vfs.metrics().register(registry.sub_registry_with_prefix("holdfast"));
             (Some(vfs), Some(mounted), Some(shown))
         }
     };

@@ -164,7 +164,7 @@ pub async fn open(layout: &Layout, disk: Arc<RealDisk>, shares: Shares, registry
                     for fault in &start.recovery.faults {
                         tracing::error!("{id}: {fault:?}");
                     }
-                    osd.metrics().register(registry.sub_registry_with_prefix("holdfast_osd").sub_registry_with_label(("osd".into(), id.0.to_string().into())));
+                    osd.metrics().register(registry.sub_registry_with_prefix("holdfast").sub_registry_with_label(("osd".into(), id.0.to_string().into())));
                     let service: Arc<dyn ShardService> = Arc::new(osd.clone());
                     states.push(OsdState { id: *id, path: path.clone(), service: service.clone(), open: true });
                     services.push(service);
@@ -189,7 +189,7 @@ pub async fn open(layout: &Layout, disk: Arc<RealDisk>, shares: Shares, registry
 pub async fn open_metadata(layout: &Layout, disk: Arc<RealDisk>, clock: Arc<dyn Clock>, shares: Shares, registry: &mut Registry) -> anyhow::Result<Arc<Service>> {
     let dir = layout.meta_dir();
     let log = raft::Config::new(random_u128(), false);
-    log.metrics.register(registry.sub_registry_with_prefix("holdfast_wal"));
+    log.metrics.register(registry.sub_registry_with_prefix("holdfast"));
     let deps = Deps { disk, dir: dir.clone(), cluster: Some(layout.cluster.to_be_bytes()), clock, config: holdfast_meta_server::Config::within(shares.metadata), log };
     let service = Service::open(deps).await.with_context(|| format!("cannot recover the metadata in {}", dir.display()))?;
     service.metrics().register(registry.sub_registry_with_prefix("holdfast_meta"));
