@@ -46,7 +46,13 @@ impl Drop for Held {
 }
 
 /// The bytes `range` of an inode, which must lie within its size.
-pub async fn deliver(door: &Arc<Inner>, session: &Arc<Session>, ino: InodeId, range: Range<u64>, charging: Charging) -> S3Result<StreamingBlob> {
+pub async fn deliver(
+    door: &Arc<Inner>,
+    session: &Arc<Session>,
+    ino: InodeId,
+    range: Range<u64>,
+    charging: Charging,
+) -> S3Result<StreamingBlob> {
     session.meta.opened(ino).await.map_err(error::meta)?;
     let held = Held { meta: session.meta.clone(), ino };
     door.metrics.bytes_out.inc_by(range.end - range.start);

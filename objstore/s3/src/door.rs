@@ -76,7 +76,13 @@ async fn connect(service: &dyn MetaService) -> MetaResult<Arc<Session>> {
 
 impl Door {
     /// `budget` bounds the bytes of all bodies in flight.
-    pub async fn open(service: Arc<dyn MetaService>, objects: Arc<dyn Objects>, budget: Budget, config: Config, metrics: Metrics) -> MetaResult<Door> {
+    pub async fn open(
+        service: Arc<dyn MetaService>,
+        objects: Arc<dyn Objects>,
+        budget: Budget,
+        config: Config,
+        metrics: Metrics,
+    ) -> MetaResult<Door> {
         let session = Mutex::new(connect(&*service).await?);
         Ok(Door(Arc::new(Inner { service, session, objects, budget, config, metrics })))
     }

@@ -168,7 +168,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_body_ends_when_it_stands_still_and_not_while_it_comes_slowly() {
         let (send, receive) = tokio::sync::mpsc::unbounded_channel::<Bytes>();
-        let frames = futures::stream::unfold(receive, |mut r| async move { r.recv().await.map(|b| (Ok::<_, std::io::Error>(Frame::data(b)), r)) });
+        let frames =
+            futures::stream::unfold(receive, |mut r| async move { r.recv().await.map(|b| (Ok::<_, std::io::Error>(Frame::data(b)), r)) });
         let mut body = Guarded::new(StreamBody::new(Box::pin(frames)), false, CHUNK_BYTES_MAX);
         for _ in 0..3 {
             let piece = async {

@@ -12,13 +12,13 @@ use crate::sums::Sums;
 use base64::Engine;
 use bytes::Bytes;
 use futures::StreamExt;
-use holdfast_objstore_base::buf::AlignedBuf;
 use holdfast_objstore_base::budget::Charge;
+use holdfast_objstore_base::buf::AlignedBuf;
 use holdfast_objstore_base::units::BLOCK;
 use holdfast_objstore_client::StripeWrite;
+use holdfast_objstore_proto::InodeId;
 use holdfast_objstore_proto::meta::{Bucket, CHUNK_BYTES, Extent};
 use holdfast_objstore_proto::shard::Hint;
-use holdfast_objstore_proto::InodeId;
 use hyper::HeaderMap;
 use s3s::crypto::{Checksum, Md5};
 use s3s::dto::StreamingBlob;
@@ -303,7 +303,14 @@ fn body_error(e: s3s::StdError) -> S3Error {
 
 type Checked = ([u8; 16], Vec<(String, String)>);
 
-fn check(w: &Writer<'_>, expected: Option<u64>, said_md5: Option<[u8; 16]>, md5: Md5, sums: Sums, trailers: Option<&TrailingHeaders>) -> S3Result<Checked> {
+fn check(
+    w: &Writer<'_>,
+    expected: Option<u64>,
+    said_md5: Option<[u8; 16]>,
+    md5: Md5,
+    sums: Sums,
+    trailers: Option<&TrailingHeaders>,
+) -> S3Result<Checked> {
     if expected.is_some_and(|n| n != w.size) {
         return Err(S3ErrorCode::IncompleteBody.into());
     }

@@ -124,10 +124,7 @@ async fn answer(service: S3Service, request: Request<Incoming>, chunk_bytes_max:
     if let Some(refusal) = refuse_before_parsing(&request) {
         return Ok(refusal);
     }
-    let chunked = request
-        .headers()
-        .get("x-amz-content-sha256")
-        .is_some_and(|v| v.as_bytes().starts_with(b"STREAMING-"));
+    let chunked = request.headers().get("x-amz-content-sha256").is_some_and(|v| v.as_bytes().starts_with(b"STREAMING-"));
     let expects = request.headers().contains_key("expect");
     let mut response = service.call(request.map(|b| guard::body(b, chunked, chunk_bytes_max))).await?;
     if expects && !response.status().is_success() {
@@ -147,7 +144,9 @@ fn refuse_before_parsing(request: &Request<Incoming>) -> Option<Response<s3s::Bo
         return Some(error(StatusCode::BAD_REQUEST, "InvalidRequest", "Signature version 2 is not supported; use AWS4-HMAC-SHA256."));
     }
     let too_long = parameter("X-Amz-Expires").is_some_and(|v| v.parse::<u64>().map_or(true, |s| s > PRESIGN_SECONDS_MAX));
-    too_long.then(|| error(StatusCode::BAD_REQUEST, "AuthorizationQueryParametersError", "X-Amz-Expires must be a number of seconds up to 604800."))
+    too_long.then(|| {
+        error(StatusCode::BAD_REQUEST, "AuthorizationQueryParametersError", "X-Amz-Expires must be a number of seconds up to 604800.")
+    })
 }
 
 fn error(status: StatusCode, code: &str, message: &str) -> Response<s3s::Body> {

@@ -45,7 +45,9 @@ impl Sums {
         for asked in [text("x-amz-sdk-checksum-algorithm"), text("x-amz-checksum-algorithm"), also].into_iter().flatten() {
             match algorithm(asked) {
                 Some(name) => sums.want(name),
-                None => return Err(S3Error::with_message(S3ErrorCode::InvalidRequest, format!("checksum algorithm {asked} is not supported"))),
+                None => {
+                    return Err(S3Error::with_message(S3ErrorCode::InvalidRequest, format!("checksum algorithm {asked} is not supported")));
+                }
             }
         }
         if sums.said.len() > 1 {
@@ -91,7 +93,10 @@ impl Sums {
             let in_header = self.said.iter().find(|s| s.0 == name).map(|s| s.1.as_str());
             let Some(said) = in_trailer.or(in_header) else { continue };
             if values.iter().find(|v| v.0 == name).is_none_or(|v| v.1 != said) {
-                return Err(S3Error::with_message(S3ErrorCode::BadDigest, format!("The {name} you sent does not match what was received.")));
+                return Err(S3Error::with_message(
+                    S3ErrorCode::BadDigest,
+                    format!("The {name} you sent does not match what was received."),
+                ));
             }
         }
         Ok(values)

@@ -40,7 +40,8 @@ impl Rig {
         let config = Config { region: "here".into(), code: Code::new(4, 2), owner: Owner { uid: 1, gid: 1 }, connections_max: 10 };
         let door = Door::open(Arc::new(local.clone()), fake.clone(), Budget::new(budget), config, Default::default()).await.unwrap().0;
         let session = door.session().await.unwrap();
-        let command = Command::CreateBucket { name: "box".into(), shape: Shape::Flat, code: Code::new(4, 2), owner: door.config.owner, mode: 0o755 };
+        let command =
+            Command::CreateBucket { name: "box".into(), shape: Shape::Flat, code: Code::new(4, 2), owner: door.config.owner, mode: 0o755 };
         door.commit(&session, command).await.unwrap();
         let bucket = door.bucket(&session, "box").await.unwrap();
         Rig { local, fake, door, session, bucket }

@@ -52,16 +52,18 @@ fn named(parts: &[CompletedPart]) -> S3Result<Vec<(u16, String)>> {
 fn etag_of(parts: &[(u16, String)]) -> S3Result<String> {
     let mut md5 = Md5::new();
     for (number, etag) in parts {
-        let raw: Option<Vec<u8>> = (etag.len() == 32)
-            .then(|| (0..16).map(|i| u8::from_str_radix(etag.get(2 * i..2 * i + 2)?, 16).ok()).collect())
-            .flatten();
+        let raw: Option<Vec<u8>> =
+            (etag.len() == 32).then(|| (0..16).map(|i| u8::from_str_radix(etag.get(2 * i..2 * i + 2)?, 16).ok()).collect()).flatten();
         let raw = raw.ok_or_else(|| S3Error::with_message(S3ErrorCode::InvalidPart, format!("part {number} has another ETag")))?;
         md5.update(&raw);
     }
     Ok(format!("{}-{}", hex(&md5.finalize()), parts.len()))
 }
 
-pub async fn complete(door: &Arc<Inner>, r: S3Request<CompleteMultipartUploadInput>) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+pub async fn complete(
+    door: &Arc<Inner>,
+    r: S3Request<CompleteMultipartUploadInput>,
+) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
     let i = r.input;
     let id = super::upload_id(&i.upload_id)?;
     let condition = write_condition(i.if_match.as_ref(), i.if_none_match.as_ref())?;
@@ -109,7 +111,13 @@ pub async fn complete(door: &Arc<Inner>, r: S3Request<CompleteMultipartUploadInp
 }
 
 /// What is kept with the joined object.
-fn object_info(upload: &Upload, stored: &HashMap<u16, UploadPart>, parts: &[(u16, String)], listed: &[CompletedPart], etag: String) -> S3Result<ObjectInfo> {
+fn object_info(
+    upload: &Upload,
+    stored: &HashMap<u16, UploadPart>,
+    parts: &[(u16, String)],
+    listed: &[CompletedPart],
+    etag: String,
+) -> S3Result<ObjectInfo> {
     let found: Vec<&UploadPart> = parts
         .iter()
         .map(|(n, _)| stored.get(n).ok_or_else(|| S3Error::with_message(S3ErrorCode::InvalidPart, format!("part {n} was not uploaded"))))

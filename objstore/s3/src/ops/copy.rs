@@ -18,7 +18,12 @@ use std::sync::Arc;
 /// How often a copy is tried again when its source changes between the look and the commit.
 const TRIES: usize = 3;
 
-async fn source(door: &Arc<Inner>, session: &Session, source: &CopySource, conditions: ReadConditions<'_>) -> S3Result<(BucketId, Attr, ObjectInfo)> {
+async fn source(
+    door: &Arc<Inner>,
+    session: &Session,
+    source: &CopySource,
+    conditions: ReadConditions<'_>,
+) -> S3Result<(BucketId, Attr, ObjectInfo)> {
     let CopySource::Bucket { bucket, key, version_id } = source else {
         return Err(S3Error::with_message(S3ErrorCode::NotImplemented, "only bucket/key copy sources are supported"));
     };
@@ -78,7 +83,8 @@ pub async fn object(door: &Arc<Inner>, r: S3Request<CopyObjectInput>) -> S3Resul
             Err(MetaError::Stale | MetaError::Retry(_)) => continue,
             Err(e) => return Err(error::meta(e)),
         };
-        let mut result = CopyObjectResult { e_tag: Some(ETag::Strong(etag)), last_modified: Some(timestamp(attr.mtime)), ..Default::default() };
+        let mut result =
+            CopyObjectResult { e_tag: Some(ETag::Strong(etag)), last_modified: Some(timestamp(attr.mtime)), ..Default::default() };
         set_checksums!(result, checksums);
         return Ok(S3Response::new(CopyObjectOutput { copy_object_result: Some(result), ..Default::default() }));
     }
@@ -125,7 +131,8 @@ pub async fn part(door: &Arc<Inner>, r: S3Request<UploadPartCopyInput>) -> S3Res
         stripes,
     };
     body.stripes.commit(&session, command).await.map_err(error::meta)?;
-    let mut result = CopyPartResult { e_tag: Some(ETag::Strong(etag)), last_modified: Some(std::time::SystemTime::now().into()), ..Default::default() };
+    let mut result =
+        CopyPartResult { e_tag: Some(ETag::Strong(etag)), last_modified: Some(std::time::SystemTime::now().into()), ..Default::default() };
     set_checksums!(result, body.checksums);
     Ok(S3Response::new(UploadPartCopyOutput { copy_part_result: Some(result), ..Default::default() }))
 }

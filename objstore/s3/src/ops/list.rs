@@ -98,7 +98,9 @@ pub async fn v2(door: &Arc<Inner>, r: S3Request<ListObjectsV2Input>) -> S3Result
     let token = match &i.continuation_token {
         None => None,
         Some(t) => {
-            let raw = URL_SAFE_NO_PAD.decode(t).map_err(|_| S3Error::with_message(S3ErrorCode::InvalidArgument, "the continuation token is not one of ours"))?;
+            let raw = URL_SAFE_NO_PAD
+                .decode(t)
+                .map_err(|_| S3Error::with_message(S3ErrorCode::InvalidArgument, "the continuation token is not one of ours"))?;
             Some(Bytes::from(raw))
         }
     };

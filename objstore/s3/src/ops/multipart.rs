@@ -18,8 +18,9 @@ pub async fn create(door: &Arc<Inner>, r: S3Request<CreateMultipartUploadInput>)
     let i = r.input;
     let mut headers = kept_headers(&r.headers)?;
     if let Some(asked) = &i.checksum_algorithm {
-        let name = algorithm(asked.as_str())
-            .ok_or_else(|| S3Error::with_message(S3ErrorCode::InvalidRequest, format!("checksum algorithm {} is not supported", asked.as_str())))?;
+        let name = algorithm(asked.as_str()).ok_or_else(|| {
+            S3Error::with_message(S3ErrorCode::InvalidRequest, format!("checksum algorithm {} is not supported", asked.as_str()))
+        })?;
         let kind = match i.checksum_type.as_ref().map(ChecksumType::as_str) {
             Some(k @ ("COMPOSITE" | "FULL_OBJECT")) => k,
             Some(_) => return Err(S3Error::with_message(S3ErrorCode::InvalidRequest, "checksum type is COMPOSITE or FULL_OBJECT")),

@@ -74,7 +74,8 @@ async fn stripes_of_an_upload_that_came_to_nothing_are_deleted() {
     let ino = rig.session.ids.inode().await.unwrap();
 
     // A digest that is wrong.
-    let headers = HeaderMap::from_iter([(hyper::header::HeaderName::from_static("content-md5"), "1B2M2Y8AsgTpgAmY7PhCfg==".parse().unwrap())]);
+    let headers =
+        HeaderMap::from_iter([(hyper::header::HeaderName::from_static("content-md5"), "1B2M2Y8AsgTpgAmY7PhCfg==".parse().unwrap())]);
     let refused = rig.ingest_with(ino, whole(pieces(6 * MIB)), Some(6 * MIB), &headers).await;
     assert_eq!(*refused.err().unwrap().code(), S3ErrorCode::BadDigest);
     rig.until_stripes(0).await;
@@ -99,7 +100,9 @@ async fn stripes_of_an_upload_that_came_to_nothing_are_deleted() {
     drop(rig.ingest(ino, whole(pieces(5 * MIB)), None).await.unwrap());
     rig.until_stripes(0).await;
     let body = rig.ingest(ino, whole(pieces(5 * MIB)), None).await.unwrap();
-    let nowhere = |stripes| put_command(&Bucket { id: holdfast_objstore_proto::BucketId(99), ..rig.bucket.clone() }, "k", ino, body.size, body.extents, stripes);
+    let nowhere = |stripes| {
+        put_command(&Bucket { id: holdfast_objstore_proto::BucketId(99), ..rig.bucket.clone() }, "k", ino, body.size, body.extents, stripes)
+    };
     assert!(body.stripes.commit(&rig.session, nowhere).await.is_err());
     drop(body.stripes);
     rig.until_stripes(0).await;
@@ -108,4 +111,12 @@ async fn stripes_of_an_upload_that_came_to_nothing_are_deleted() {
     rig.put("kept", pieces(5 * MIB)).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(rig.fake.stripes().len(), 2);
+}
+
+#[tokio::test]
+async fn a_body_that_stood_still_is_answered_request_timeout() {
+    let rig = Rig::new(8 * MIB).await;
+    let begun = futures::stream::iter([Ok(pieces(1)[0].clone()), Err(std::io::Error::other(crate::guard::IDLE))]);
+    let refused = rig.ingest(InodeId(0), StreamingBlob::wrap(begun), Some(MIB)).await.err().unwrap();
+    assert_eq!((refused.code(), refused.status_code().unwrap().as_u16()), (&S3ErrorCode::RequestTimeout, 400));
 }
