@@ -261,12 +261,12 @@ impl State {
         self.hurry.store(true, Ordering::Relaxed);
     }
 
-    /// Checkpoints and ends the fold thread. Later batches fail.
+    /// Checkpoints and ends the fold thread. Later batches fail. The file is let go of with the last reference the caller has.
     pub(crate) async fn close(&self) -> Result<(), StateError> {
         self.hurry();
         self.checkpoint().await?;
         if let Some(folder) = &self.folder {
-            folder.end();
+            folder.end().await;
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use holdfast_meta_core::StateError;
 use parking_lot::Mutex;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// One sealed overlay.
 pub(super) struct Job {
@@ -21,12 +22,21 @@ pub(super) struct Job {
 /// The way to the thread.
 pub(super) struct Folder {
     jobs: Mutex<Option<mpsc::Sender<Job>>>,
+    /// Its other end goes with the thread.
+    thread: watch::Receiver<()>,
+}
+
+/// What the thread runs on.
+pub(super) struct Jobs {
+    jobs: mpsc::Receiver<Job>,
+    _thread: watch::Sender<()>,
 }
 
 impl Folder {
-    pub(super) fn new() -> (Self, mpsc::Receiver<Job>) {
-        let (send, receive) = mpsc::channel();
-        (Self { jobs: Mutex::new(Some(send)) }, receive)
+    pub(super) fn new() -> (Self, Jobs) {
+        let (send, jobs) = mpsc::channel();
+        let (alive, thread) = watch::channel(());
+        (Self { jobs: Mutex::new(Some(send)), thread }, Jobs { jobs, _thread: alive })
     }
 
     /// Whether the thread will do it.
@@ -34,19 +44,24 @@ impl Folder {
         self.jobs.lock().as_ref().is_some_and(|j| j.send(job).is_ok())
     }
 
-    /// The thread ends after what it was sent.
-    pub(super) fn end(&self) {
+    /// Ends the thread after what it was sent. When this returns it holds the state no more: were it the last to let go of it,
+    /// it would still write to the file while the next owner reads it.
+    pub(super) async fn end(&self) {
         self.jobs.lock().take();
+        let mut thread = self.thread.clone();
+        while thread.changed().await.is_ok() {}
     }
 }
 
 /// Starts the thread. It holds the state only while it folds, and ends with it.
-pub(super) fn start(state: &Arc<State>, jobs: mpsc::Receiver<Job>) -> Result<(), StateError> {
+pub(super) fn start(state: &Arc<State>, jobs: Jobs) -> Result<(), StateError> {
     let state = Arc::downgrade(state);
     let work = move || {
+        // Whole, so that both go when the thread ends.
+        let jobs = jobs;
         backend::mark_plain_thread();
         be_nice();
-        while let Ok(job) = jobs.recv() {
+        while let Ok(job) = jobs.jobs.recv() {
             let Some(state) = state.upgrade() else { return };
             if let Err(e) = state.fold(job) {
                 state.fail(&e);

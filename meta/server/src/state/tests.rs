@@ -160,6 +160,16 @@ async fn a_full_overlay_is_folded_by_itself_and_new_work_waits_for_room() {
 }
 
 #[tokio::test]
+async fn a_closed_state_is_held_by_its_caller_alone() {
+    for seed in 0..100 {
+        let state = open(&SimDisk::new(seed));
+        apply(&state, 1, &[(key(1), Some(Bytes::from_static(b"x")))]);
+        state.close().await.expect("closes");
+        assert_eq!(Arc::strong_count(&state), 1, "seed {seed}");
+    }
+}
+
+#[tokio::test]
 async fn a_failed_checkpoint_stops_the_service_for_good() {
     let disk = SimDisk::new(4);
     let state = open(&disk);
@@ -183,13 +193,9 @@ async fn a_batch_that_failed_half_way_never_gets_into_the_file() {
     assert!(half.is_err());
     assert!(state.layers.read().active.bytes() > config().overlay_bytes, "full, and not sealed");
     assert!(state.close().await.is_err());
-    // A fold that began would end with the thread.
-    state.folder.as_ref().expect("it has a file").end();
-    let gone = Arc::downgrade(&state);
+    // A fold that began ends with the thread.
+    state.folder.as_ref().expect("it has a file").end().await;
     drop(state);
-    while gone.strong_count() > 0 {
-        std::thread::yield_now();
-    }
     let state = open(&disk.kill());
     state
         .view(|l| {
