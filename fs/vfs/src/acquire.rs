@@ -36,7 +36,7 @@ impl Vfs {
         }
         match st.lease.grant(grant, using) {
             Granted::New => {
-                st.discard();
+                self.bury(st.discard());
                 self.absorb(inode, &mut st, attr);
                 true
             }

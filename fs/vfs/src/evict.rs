@@ -25,7 +25,7 @@ impl Vfs {
                 self.record_error(&old, &inode, Error::Io);
             }
             let mut st = inode.state.lock();
-            st.discard();
+            self.bury(st.discard());
             st.lease.reset();
             (st.gate, st.write_gate) = (None, None);
             inode.changed.notify_waiters();

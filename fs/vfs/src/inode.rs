@@ -10,11 +10,12 @@ use crate::pages::Pages;
 use crate::pending::Unpublished;
 use crate::types::{Error, FileAttr, NodeId};
 use bytes::Bytes;
-use holdfast_objstore_proto::InodeId;
+use holdfast_objstore_proto::{InodeId, StripeMeta};
 use holdfast_objstore_proto::meta::{Attr, CHUNK_BYTES, Kind, MappedExtent, TimeNs};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use std::sync::Arc;
 use tokio::sync::Notify;
 
 pub struct Inode {
@@ -249,10 +250,11 @@ impl State {
         }
     }
 
-    /// Drops everything that is not committed, and what is cached.
-    pub fn discard(&mut self) {
+    /// Drops everything that is not committed, and what is cached; answers the stripes that no Publish has named.
+    #[must_use]
+    pub fn discard(&mut self) -> Vec<Arc<StripeMeta>> {
         self.pages = Pages::default();
-        self.unpublished.clear();
+        let garbage = self.unpublished.clear();
         self.attr_published = self.attr_changes;
         self.clear_suid = false;
         self.map.forget();
@@ -260,6 +262,7 @@ impl State {
         self.reserved_end = 0;
         self.truncating = None;
         self.unpublished_since = None;
+        garbage
     }
 
     /// `committed` with what only this side knows.

@@ -31,6 +31,7 @@ mod budget;
 mod error;
 mod evict;
 mod extent;
+mod garbage;
 mod handle;
 mod inode;
 mod lease;

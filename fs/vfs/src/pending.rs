@@ -51,6 +51,8 @@ pub struct Unpublished {
     pub landed: u64,
     /// Extents born at or before this are in a Publish under way.
     publishing: u64,
+    /// Extents born after this were in no Publish yet.
+    named: u64,
     /// Pending extents by stripe.
     refs: HashMap<StripeId, u32>,
     /// Stripes superseded before any Publish named them.
@@ -111,7 +113,10 @@ impl Unpublished {
 
     /// The devices have the flight: its live bytes become pending extents. Answers the end of the last one, if any was left.
     pub fn land(&mut self, seq: u64, stripe: Arc<StripeMeta>) -> Option<u64> {
-        let f = self.remove(seq)?;
+        let Some(f) = self.remove(seq) else {
+            self.dead.push(stripe);
+            return None;
+        };
         self.landed += 1;
         let mut end = None;
         for piece in &f.pieces {
@@ -160,7 +165,7 @@ impl Unpublished {
             let still = if p.stripe.len == p.len { 0 } else { self.pending.iter().filter(|(_, q)| q.stripe.id == id).count() as u32 };
             if still == 0 {
                 self.refs.remove(&id);
-                if p.born > self.publishing {
+                if p.born > self.named {
                     self.dead.push(p.stripe);
                 }
             } else {
@@ -184,16 +189,28 @@ impl Unpublished {
         self.recount(gone);
     }
 
-    /// Forgets everything, flights too.
-    pub fn clear(&mut self) {
-        let seq = self.next_seq;
-        let landed = self.landed;
-        *self = Self { next_seq: seq, landed, ..Self::default() };
+    /// Forgets everything, flights too; answers the stripes that no Publish has named.
+    #[must_use]
+    pub fn clear(&mut self) -> Vec<Arc<StripeMeta>> {
+        let mut garbage = self.take_dead();
+        for (_, p) in self.pending.iter().filter(|(_, p)| p.born > self.named) {
+            if self.refs.remove(&p.stripe.id).is_some() {
+                garbage.push(p.stripe.clone());
+            }
+        }
+        *self = Self { next_seq: self.next_seq, landed: self.landed, named: self.named, ..Self::default() };
+        garbage
     }
 
     /// A Publish names all extents born until `born` from now on.
     pub fn begin_publish(&mut self, born: u64) {
         self.publishing = born;
+        self.named = self.named.max(born);
+    }
+
+    /// Whether no Publish has named any pending extent yet.
+    pub fn unnamed(&self) -> bool {
+        self.pending.iter().all(|(_, p)| p.born > self.named)
     }
 
     /// The Publish was applied, or refused for good: extents born until then leave; `gone` sees each that was still there.

@@ -30,6 +30,8 @@ struct Snapshot {
     mtime: TimeNs,
     ctime: TimeNs,
     clear_suid: bool,
+    /// No Publish has named any of the stripes before.
+    fresh: bool,
 }
 
 impl Vfs {
@@ -77,6 +79,7 @@ impl Vfs {
             return Ok(None);
         }
         let born = cut(st.unpublished.pending.len(), st.unpublished.pending.iter().map(|(_, p)| p.born), st.unpublished.landed);
+        let fresh = st.unpublished.unnamed();
         st.unpublished.begin_publish(born);
         let mut extents = Vec::with_capacity(st.unpublished.pending.len());
         let mut stripes = Vec::new();
@@ -100,14 +103,19 @@ impl Vfs {
             clear_suid: st.clear_suid,
             extents,
             stripes,
+            fresh,
         }))
     }
 
     async fn publish_one(&self, s: &Session, inode: &Inode, snap: Snapshot) -> Result<()> {
-        let (stripes, lost) = self.stabilise(snap.stripes).await;
+        let all = snap.stripes;
+        let (stripes, lost) = self.stabilise(all.clone()).await;
         let mut extents = snap.extents;
         if lost {
             let stable: HashSet<StripeId> = stripes.iter().map(|m| m.id).collect();
+            if snap.fresh {
+                self.bury(all.into_iter().filter(|m| !stable.contains(&m.id)).collect());
+            }
             extents.retain(|e| stable.contains(&e.stripe));
             inode.state.lock().map.forget();
             self.record_error(s, inode, Error::Io);
@@ -143,13 +151,18 @@ impl Vfs {
                 // Nobody can reach the inode any more: its bytes may go with it.
                 Err(MetaError::Stale) => {
                     self.unpublishable(inode, None);
+                    self.bury(stripes);
                     return Ok(());
                 }
                 Err(e) => {
                     // A refusal for want of space has consumed the number.
                     let consumed = matches!(e, MetaError::NoSpace).then_some(number);
+                    let refused = refused(&e);
                     let e = self.meta_error(s, e);
                     self.unpublishable(inode, consumed);
+                    if refused && snap.fresh {
+                        self.bury(stripes);
+                    }
                     self.record_error(s, inode, e);
                     return Err(e);
                 }
@@ -216,6 +229,11 @@ impl Vfs {
         }
         inode.changed.notify_waiters();
     }
+}
+
+/// Whether a Publish that was answered so is known not to be applied, now or later.
+pub(crate) fn refused(e: &MetaError) -> bool {
+    matches!(e, MetaError::PublishRefused(_) | MetaError::NoSpace | MetaError::Stale | MetaError::FileTooLarge | MetaError::Invalid(_))
 }
 
 /// The last landing a Publish takes, so that it names at most about [`EXTENTS_MAX`] extents.

@@ -167,7 +167,7 @@ impl Vfs {
                 let read = st.read_meanwhile.take();
                 if read.is_none() && st.reading == 0 && st.is_clean() {
                     st.lease.yielded();
-                    st.discard();
+                    self.bury(st.discard());
                     (st.gate, st.write_gate) = (None, None);
                     inode.changed.notify_waiters();
                     break;

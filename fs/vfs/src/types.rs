@@ -317,6 +317,8 @@ pub struct Config {
     pub pending_extents_max: usize,
     /// How long a write waits for OSDs before EIO.
     pub unavailable_wait: Duration,
+    /// How long readers may go on with a stripe that was superseded before it was published.
+    pub delete_grace: Duration,
     /// Read-ahead of one handle, at most.
     pub readahead_bytes_max: u64,
     /// Extents of committed maps kept in memory over all inodes (about 128 bytes each).
@@ -333,6 +335,7 @@ impl Default for Config {
             stripes_in_flight_max: 8,
             pending_extents_max: 1024,
             unavailable_wait: Duration::from_secs(30),
+            delete_grace: Duration::from_secs(2),
             readahead_bytes_max: 8 << 20,
             map_extents_max: 256 << 10,
         }

@@ -5,6 +5,7 @@
 //! What it leaves out: the operations (ops).
 
 use crate::budget::DirtyBudget;
+use crate::garbage::Garbage;
 use crate::handle::Handle;
 use crate::inode::Inode;
 use crate::metrics::Metrics;
@@ -76,6 +77,7 @@ pub struct Vfs {
     /// 0: not asked yet, 1: the kernel has epochs, 2: it has not.
     pub(crate) epochs: AtomicU8,
     pub(crate) maps: Mutex<LoadedMaps>,
+    pub(crate) garbage: Mutex<Garbage>,
     stopping: AtomicBool,
     metrics: Arc<Metrics>,
 }
@@ -120,6 +122,7 @@ impl Vfs {
             recent: Mutex::default(),
             epochs: AtomicU8::new(0),
             maps: Mutex::default(),
+            garbage: Mutex::default(),
             stopping: AtomicBool::new(false),
             metrics: Arc::default(),
             bucket,
@@ -208,6 +211,9 @@ impl Vfs {
     pub async fn shutdown(&self) -> Result<()> {
         self.stopping.store(true, Ordering::Release);
         let synced = self.sync_all().await;
+        self.active_inodes().iter().for_each(|inode| self.bury_dead(inode));
+        // Nobody reads any more.
+        let _ = tokio::time::timeout(STALLED, self.delete_buried(true)).await;
         let session = self.session.lock().clone();
         if session.end() {
             session.meta.close_session().await;
@@ -270,6 +276,7 @@ impl Vfs {
                 dirty = true;
                 return false;
             }
+            self.bury(st.unpublished.take_dead());
             released = st.lease.release();
             true
         });

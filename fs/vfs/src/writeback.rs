@@ -149,6 +149,7 @@ impl Vfs {
         let mut st = inode.state.lock();
         if !self.is_current(s) {
             drop(st);
+            self.bury(vec![stripe]);
             return Err(Error::Io);
         }
         d.landed = true;
@@ -280,16 +281,12 @@ impl Vfs {
     pub(crate) async fn publish_pending(&self, inode: &Arc<Inode>) {
         let Ok(s) = self.session().await else { return };
         let _ = self.publish(&s, inode).await;
-        self.bury(inode).await;
+        self.bury_dead(inode);
     }
 
-    /// Deletes superseded stripes. A failure leaves garbage that reconciliation finds.
-    async fn bury(&self, inode: &Inode) {
-        let dead = inode.state.lock().unpublished.take_dead();
-        if !dead.is_empty() {
-            self.metrics().vfs_stripes_superseded.inc_by(dead.len() as u64);
-            let _ = self.objects.delete(dead).await;
-        }
+    /// Has superseded stripes deleted.
+    pub(crate) fn bury_dead(&self, inode: &Inode) {
+        self.bury(inode.state.lock().unpublished.take_dead());
     }
 
     /// The clockwork's sync, one at a time per inode; also deletes superseded stripes.
@@ -303,7 +300,7 @@ impl Vfs {
             st.syncing = false;
             st.lookups == 0 && st.opens == 0
         };
-        self.bury(inode).await;
+        self.bury_dead(inode);
         if forgotten {
             self.reap(inode);
         }

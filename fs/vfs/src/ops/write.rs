@@ -5,8 +5,10 @@
 
 use crate::acquire::Mode;
 use crate::handle::Handle;
+use crate::garbage::Unnamed;
 use crate::inode::{Inode, State};
 use crate::pending::whole;
+use crate::publish::refused;
 use crate::session::unexpected;
 use crate::types::{Error, Result, WriteArgs};
 use crate::vfs::Vfs;
@@ -223,15 +225,15 @@ impl Vfs {
     /// Without a grant: durable and published before the reply, against others who may do the same.
     async fn write_through(&self, inode: &Arc<Inode>, offset: Option<u64>, data: &Bytes, kill_suidgid: bool) -> Result<()> {
         let s = self.session().await?;
-        let mut stripes = Vec::new();
+        let mut written = Unnamed { vfs: self, stripes: Vec::new() };
         let mut from = 0;
         while from < data.len() {
             let part = data.slice(from..data.len().min(from + STRIPE_BYTES_MAX as usize));
             from += part.len();
             let chunk = (offset.unwrap_or(0) / CHUNK_BYTES) as u32;
-            stripes.push(self.put_stripe(&s, inode, vec![part], chunk).await?);
+            written.stripes.push(self.put_stripe(&s, inode, vec![part], chunk).await?);
         }
-        let (stripes, lost) = self.stabilise(stripes).await;
+        let (stripes, lost) = self.stabilise(written.stripes.clone()).await;
         if lost {
             return Err(Error::Io);
         }
@@ -257,7 +259,12 @@ impl Vfs {
                 clear_suid: kill_suidgid,
             };
             self.metrics().vfs_publishes.inc();
-            match self.submit_raw(&s, Command::Publish(publish)).await {
+            written.named();
+            let answer = self.submit_raw(&s, Command::Publish(publish)).await;
+            if answer.as_ref().is_err_and(refused) {
+                written.stripes = stripes.clone();
+            }
+            match answer {
                 Ok(Reply::Attr(attr)) => {
                     let mut st = inode.state.lock();
                     st.map.forget();

@@ -3,6 +3,7 @@
 use crate::rig::*;
 use bytes::Bytes;
 use holdfast_fs_vfs::Config;
+use holdfast_objstore_client::fake::Point;
 use holdfast_objstore_base::buf::AlignedBuf;
 
 #[tokio::test]
@@ -94,8 +95,74 @@ async fn overwrites_between_publishes_leave_no_garbage() {
     }
     rig.clock.advance(6_000_000_000);
     soon(m.tick()).await;
-    assert_eq!(rig.fake.stripes().len(), 1, "the superseded stripes were deleted");
+    rig.left(1).await;
     assert_eq!(m.get(f, 0, 4096).await, [49; 4096]);
+}
+
+#[tokio::test]
+async fn neither_a_recall_nor_a_refused_publish_nor_an_eviction_nor_the_end_leaves_garbage() {
+    let rig = Rig::new().await;
+    let m = rig.mount().await;
+    let f = m.file("f").await;
+    let ino = holdfast_objstore_proto::InodeId(f.0.0);
+    for i in 0..50u8 {
+        m.put_direct(f, 0, vec![i; 4096]).await;
+    }
+    soon(rig.admin.getattr(ino)).await.unwrap();
+    rig.left(1).await;
+    // A flush that fails for one of two.
+    m.put_direct(f, 4096, vec![1; 4096]).await;
+    m.put_direct(f, 8192, vec![1; 4096]).await;
+    for _ in 0..2 {
+        rig.fake.fail_next(Point::Flush, holdfast_objstore_client::Error::Unavailable { up: 0, need: 6 });
+    }
+    assert!(m.fsync(f.1, false).await.is_err());
+    rig.left(2).await;
+    // What an eviction takes was never published.
+    m.put_direct(f, 0, vec![9; 4096]).await;
+    m.put_direct(f, 0, vec![8; 4096]).await;
+    rig.local.evict(rig.local.holder(ino).expect("it is held"));
+    rig.left(2).await;
+    // And what is superseded when the mount ends.
+    assert!(m.flush(f.1).await.is_err());
+    m.put_direct(f, 1 << 20, vec![7; 4096]).await;
+    m.put_direct(f, 1 << 20, vec![6; 4096]).await;
+    soon(m.shutdown()).await.unwrap();
+    assert_eq!(rig.fake.stripes().len(), 3);
+}
+
+#[tokio::test]
+async fn a_write_through_that_fails_leaves_no_garbage() {
+    let rig = Rig::new().await;
+    let (m, slow) = rig.mount_slow().await;
+    let f = m.file("f").await;
+    m.put(f, 0, vec![1; 10]).await;
+    soon(rig.admin.getattr(holdfast_objstore_proto::InodeId(f.0.0))).await.unwrap();
+    slow.deny(true);
+    for _ in 0..2 {
+        rig.fake.fail_next(Point::Flush, holdfast_objstore_client::Error::Unavailable { up: 0, need: 6 });
+    }
+    let writes = rig.fake.counts().writes;
+    assert!(m.write(m.args(f, 0, vec![2; 5000])).await.is_err());
+    assert_eq!(rig.fake.counts().writes, writes + 1);
+    rig.left(1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_superseded_stripe_stays_for_its_readers_for_a_while() {
+    let rig = Rig::new().await;
+    let m = rig.mount_with(64 << 20, Config::default(), true).await;
+    let f = m.file("f").await;
+    m.put_direct(f, 0, vec![1; 4096]).await;
+    m.put_direct(f, 0, vec![2; 4096]).await;
+    m.fsync(f.1, false).await.unwrap();
+    rig.clock.advance(6_000_000_000);
+    soon(m.tick()).await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(rig.fake.stripes().len(), 2);
+    rig.left(1).await;
 }
 
 #[tokio::test]

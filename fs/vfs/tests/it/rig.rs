@@ -97,7 +97,7 @@ impl Rig {
     }
 
     pub async fn mount(&self) -> Mount {
-        self.mount_with(256 << 20, Config::default(), true).await
+        self.mount_with(256 << 20, at_once(), true).await
     }
 
     pub async fn mount_with(&self, budget: u64, config: Config, epochs: bool) -> Mount {
@@ -107,7 +107,7 @@ impl Rig {
     /// A mount whose metadata comes late where the test says so.
     pub async fn mount_slow(&self) -> (Mount, Slow) {
         let slow = Slow::new(self.local.clone());
-        (self.mount_on(Arc::new(slow.clone()), 256 << 20, Config::default(), true).await, slow)
+        (self.mount_on(Arc::new(slow.clone()), 256 << 20, at_once(), true).await, slow)
     }
 
     async fn mount_on(&self, service: Arc<dyn MetaService>, budget: u64, config: Config, epochs: bool) -> Mount {
@@ -125,12 +125,28 @@ impl Rig {
         Mount { vfs: vfs.await.unwrap(), kernel }
     }
 
+    /// Waits until only `stripes` are left on the devices.
+    pub async fn left(&self, stripes: usize) {
+        let left = async {
+            while self.fake.stripes().len() != stripes {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let done = tokio::time::timeout(DEADLINE, left).await;
+        assert!(done.is_ok(), "{} stripes are left, not {stripes}", self.fake.stripes().len());
+    }
+
     /// Deletes what metadata has retired, as the service's background work does.
     pub async fn collect(&self) {
         let retired = self.local.retired();
         self.fake.delete(retired.clone()).await.unwrap();
         self.local.forget(retired.iter().map(|s| s.id).collect()).unwrap();
     }
+}
+
+/// Garbage is deleted at once.
+fn at_once() -> Config {
+    Config { delete_grace: Duration::ZERO, ..Config::default() }
 }
 
 pub fn name(s: &str) -> Bytes {

@@ -10,6 +10,7 @@ use holdfast_objstore_proto::meta::{
 use holdfast_objstore_proto::{BucketId, InodeId, SessionEpoch, SessionId, StripeId, UploadId};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::watch;
 
 /// Where a call can be held.
@@ -33,11 +34,15 @@ struct Gate {
     parked: usize,
 }
 
-struct Gates([watch::Sender<Gate>; 5]);
+struct Gates {
+    at: [watch::Sender<Gate>; 5],
+    /// Nothing is granted, as of an inode held down.
+    deny: AtomicBool,
+}
 
 impl Gates {
     async fn pass(&self, at: At) {
-        let gate = &self.0[at as usize];
+        let gate = &self.at[at as usize];
         if gate.borrow().shut {
             gate.send_modify(|g| g.parked += 1);
             gate.subscribe().wait_for(|g| !g.shut).await.unwrap();
@@ -54,20 +59,25 @@ pub struct Slow {
 
 impl Slow {
     pub fn new(inner: Local) -> Self {
-        Self { inner, gates: Arc::new(Gates(std::array::from_fn(|_| watch::Sender::default()))) }
+        Self { inner, gates: Arc::new(Gates { at: std::array::from_fn(|_| watch::Sender::default()), deny: AtomicBool::new(false) }) }
     }
 
     pub fn shut(&self, at: At) {
-        self.gates.0[at as usize].send_modify(|g| g.shut = true);
+        self.gates.at[at as usize].send_modify(|g| g.shut = true);
     }
 
     pub fn open(&self, at: At) {
-        self.gates.0[at as usize].send_modify(|g| g.shut = false);
+        self.gates.at[at as usize].send_modify(|g| g.shut = false);
+    }
+
+    /// From now on nothing is granted on files looked at, or again.
+    pub fn deny(&self, deny: bool) {
+        self.gates.deny.store(deny, Ordering::SeqCst);
     }
 
     /// Waits until a call is held there.
     pub async fn parked(&self, at: At) {
-        crate::rig::soon(self.gates.0[at as usize].subscribe().wait_for(|g| g.parked > 0)).await.unwrap();
+        crate::rig::soon(self.gates.at[at as usize].subscribe().wait_for(|g| g.parked > 0)).await.unwrap();
     }
 }
 
@@ -100,6 +110,16 @@ struct SlowMeta {
     gates: Arc<Gates>,
 }
 
+impl SlowMeta {
+    fn denied(&self, ino: InodeId, (attr, grant): (Attr, Grant)) -> (Attr, Grant) {
+        if !self.gates.deny.load(Ordering::SeqCst) || grant == Grant::Through {
+            return (attr, grant);
+        }
+        self.inner.release(vec![ino]);
+        (attr, Grant::Through)
+    }
+}
+
 impl Meta for SlowMeta {
     fn session(&self) -> (SessionId, SessionEpoch) {
         self.inner.session()
@@ -113,7 +133,7 @@ impl Meta for SlowMeta {
     fn getattr(&self, ino: InodeId) -> BoxFuture<'_, MetaResult<(Attr, Grant)>> {
         Box::pin(async move {
             self.gates.pass(At::GetAttr).await;
-            self.inner.getattr(ino).await
+            self.inner.getattr(ino).await.map(|answer| self.denied(ino, answer))
         })
     }
     fn readlink(&self, ino: InodeId) -> BoxFuture<'_, MetaResult<Bytes>> {
@@ -172,7 +192,7 @@ impl Meta for SlowMeta {
         })
     }
     fn acquire(&self, ino: InodeId, using: Use) -> BoxFuture<'_, MetaResult<(Attr, Grant)>> {
-        self.inner.acquire(ino, using)
+        Box::pin(async move { self.inner.acquire(ino, using).await.map(|answer| self.denied(ino, answer)) })
     }
     fn release(&self, inos: Vec<InodeId>) {
         self.inner.release(inos)
