@@ -9,7 +9,7 @@ use crate::ops::write::FILE_BYTES_MAX;
 use crate::types::{Error, Result};
 use crate::vfs::Vfs;
 use holdfast_meta_client::{MetaError, Use};
-use holdfast_objstore_proto::meta::{AttrChange, Command, Reply};
+use holdfast_objstore_proto::meta::{AttrChange, Command, Reply, TimeNs};
 use std::sync::Arc;
 
 /// Tries against others who publish to the same file.
@@ -38,10 +38,23 @@ impl Vfs {
         if size > FILE_BYTES_MAX {
             return Err(Error::FileTooLarge);
         }
-        let mut mode = self.hold(inode, Use::Write).await?;
-        let s = self.session().await?;
-        let order = inode.order.lock().await;
         let now = self.now();
+        let had = loop {
+            if let Some(mode) = self.truncate_once(inode, size, now).await? {
+                break mode;
+            }
+        };
+        if kill_suidgid && without_suid(had) != had {
+            self.change_attr(inode, AttrChange { mode: Some(without_suid(had)), ctime: Some(now), ..Default::default() }).await?;
+        }
+        Ok(())
+    }
+
+    /// Answers the mode. `None`: a grant came while the size was to be set without one, begin again under it.
+    async fn truncate_once(&self, inode: &Arc<Inode>, size: u64, now: TimeNs) -> Result<Option<u32>> {
+        let mode = self.hold(inode, Use::Write).await?;
+        let s = self.session().await?;
+        let _order = inode.order.lock().await;
         let mut truncating = Truncating { inode, size, committed: false };
         let mut number = None;
         if let Mode::Held = mode {
@@ -59,39 +72,29 @@ impl Vfs {
                 number = Some(a.number + 1);
             }
         }
-        let mut done = Err(Error::Io);
         for _ in 0..TRIES {
             let next = match number.take() {
                 Some(n) => n,
                 None => {
                     let _granting = self.granting();
                     let (attr, grant) = s.meta.getattr(inode.ino).await.map_err(|e| self.meta_error(&s, e))?;
-                    self.granted(&s, inode, &attr, grant, Use::Read);
-                    let next = attr.number + 1;
-                    if let Mode::Through(a) = &mut mode {
-                        *a = attr;
+                    if self.granted(&s, inode, &attr, grant, Use::Read) && matches!(mode, Mode::Through(_)) {
+                        return Ok(None);
                     }
-                    next
+                    attr.number + 1
                 }
             };
             match self.submit_raw(&s, Command::Truncate { ino: inode.ino, number: next, size, mtime: now }).await {
                 Ok(Reply::Attr(attr)) => {
                     self.learned(&s, inode, &attr);
                     truncating.committed = true;
-                    done = Ok(attr.mode);
-                    break;
+                    return Ok(Some(attr.mode));
                 }
                 Ok(other) => return Err(crate::session::unexpected(other)),
                 Err(MetaError::PublishRefused(_)) => tokio::task::yield_now().await,
                 Err(e) => return Err(self.meta_error(&s, e)),
             }
         }
-        drop(truncating);
-        drop(order);
-        let had = done?;
-        if kill_suidgid && without_suid(had) != had {
-            self.change_attr(inode, AttrChange { mode: Some(without_suid(had)), ctime: Some(now), ..Default::default() }).await?;
-        }
-        Ok(())
+        Err(Error::Io)
     }
 }

@@ -55,7 +55,9 @@ impl Vfs {
         let offset = (!append).then_some(a.offset);
         loop {
             if let Mode::Through(_) = self.hold(inode, Use::Write).await? {
-                self.write_through(inode, offset, &a.data, a.kill_suidgid).await?;
+                if !self.write_through(inode, offset, &a.data, a.kill_suidgid).await? {
+                    continue;
+                }
                 if handle.as_ref().is_none_or(|h| h.is_cached()) {
                     self.uncache(inode, 0, 0);
                 }
@@ -222,8 +224,9 @@ impl Vfs {
         inode.until(|st| (st.unpublished.pending.len() <= 8 * max || !st.publishing).then_some(())).await;
     }
 
-    /// Without a grant: durable and published before the reply, against others who may do the same.
-    async fn write_through(&self, inode: &Arc<Inode>, offset: Option<u64>, data: &Bytes, kill_suidgid: bool) -> Result<()> {
+    /// Without a grant: durable and published before the reply, against others who may do the same. False: a grant came meanwhile, under which others of
+    /// this mount may have written what is not committed: begin again.
+    async fn write_through(&self, inode: &Arc<Inode>, offset: Option<u64>, data: &Bytes, kill_suidgid: bool) -> Result<bool> {
         let s = self.session().await?;
         let mut written = Unnamed { vfs: self, stripes: Vec::new() };
         let mut from = 0;
@@ -241,7 +244,9 @@ impl Vfs {
         for _ in 0..THROUGH_TRIES {
             let _granting = self.granting();
             let (attr, grant) = s.meta.getattr(inode.ino).await.map_err(|e| self.meta_error(&s, e))?;
-            self.granted(&s, inode, &attr, grant, Use::Read);
+            if self.granted(&s, inode, &attr, grant, Use::Read) {
+                return Ok(false);
+            }
             let at = offset.unwrap_or(attr.size);
             let end = at.saturating_add(data.len() as u64);
             if end > FILE_BYTES_MAX {
@@ -270,8 +275,12 @@ impl Vfs {
                     st.map.forget();
                     if st.lease.is_held() && self.is_current(&s) {
                         st.absorb(&attr);
+                        // A grant that came since may have been written under; that is no reason to hide this.
+                        if let Some(own) = st.attr.as_mut().filter(|own| own.change <= attr.change) {
+                            own.size = own.size.max(end);
+                        }
                     }
-                    return Ok(());
+                    return Ok(true);
                 }
                 Ok(other) => return Err(unexpected(other)),
                 Err(MetaError::PublishRefused(_)) => tokio::task::yield_now().await,

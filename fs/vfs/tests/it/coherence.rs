@@ -369,3 +369,52 @@ async fn a_released_inode_is_granted_anew() {
     assert_eq!(rig.gateway_read(ino).await, [1; 10], "it was published before the grant went");
     assert_eq!(m.find(ROOT, "f").await.unwrap().attr.size, 10);
 }
+
+/// A file of 100 bytes that this mount holds no longer and is not granted.
+async fn denied(rig: &Rig, m: &Mount, slow: &Slow, flags: i32) -> (holdfast_fs_vfs::NodeId, holdfast_fs_vfs::HandleId) {
+    let f = m.make(ROOT, "f", flags).await;
+    m.put(f, 0, vec![1; 100]).await;
+    soon(rig.admin.getattr(InodeId(f.0.0))).await.unwrap();
+    slow.deny(true);
+    slow.shut(At::GetAttr);
+    f
+}
+
+#[tokio::test]
+async fn a_write_through_that_a_grant_overtakes_begins_again_under_it() {
+    let rig = Rig::new().await;
+    let (m, slow) = rig.mount_slow().await;
+    let f = denied(&rig, &m, &slow, libc::O_RDWR | libc::O_APPEND).await;
+    let through = tokio::spawn({
+        let (vfs, args) = (m.vfs.clone(), m.args(f, 0, vec![2; 100]));
+        async move { vfs.write(args).await }
+    });
+    slow.parked(At::GetAttr).await;
+    slow.deny(false);
+    m.put(f, 0, vec![3; 50]).await;
+    slow.open(At::GetAttr);
+    assert_eq!(soon(through).await.unwrap(), Ok(100));
+    let want = [vec![1; 100], vec![3; 50], vec![2; 100]].concat();
+    assert_eq!(m.get(f, 0, 1000).await, want);
+    assert_eq!(rig.gateway_read(InodeId(f.0.0)).await, want);
+}
+
+#[tokio::test]
+async fn a_truncation_that_a_grant_overtakes_cuts_what_was_written_under_it() {
+    let rig = Rig::new().await;
+    let (m, slow) = rig.mount_slow().await;
+    let f = denied(&rig, &m, &slow, libc::O_RDWR).await;
+    let cut = tokio::spawn({
+        let vfs = m.vfs.clone();
+        let to = holdfast_fs_vfs::SetAttrArgs { size: Some(10), ..Default::default() };
+        async move { vfs.setattr(WHO, f.0, to).await }
+    });
+    slow.parked(At::GetAttr).await;
+    slow.deny(false);
+    m.put(f, 0, vec![3; 50]).await;
+    slow.open(At::GetAttr);
+    soon(cut).await.unwrap().unwrap();
+    assert_eq!(m.get(f, 0, 1000).await, [3; 10]);
+    m.resize(f.0, 20).await;
+    assert_eq!(rig.gateway_read(InodeId(f.0.0)).await, [vec![3; 10], vec![0; 10]].concat());
+}
