@@ -56,13 +56,25 @@ impl Vfs {
             }
         };
         // Inodes without a name lived only by the old session's handles.
-        let handles: Vec<_> = self.handles.iter().map(|h| h.clone()).collect();
-        for handle in handles {
-            if session.meta.opened(handle.inode.ino).await.is_err() {
-                handle.lose();
+        let handles: Vec<_> = self.handles.iter().map(|h| (*h.key(), h.clone())).collect();
+        let mut counted = Vec::new();
+        for (id, handle) in handles {
+            match session.meta.opened(handle.inode.ino).await {
+                Ok(()) => counted.push((id, handle)),
+                Err(_) => handle.lose(),
             }
         }
-        *self.session.lock() = session;
+        {
+            let mut current = self.session.lock();
+            for (id, handle) in counted {
+                // Closed since it was counted: its end went to the old session.
+                match self.handles.contains_key(&id) {
+                    true => handle.count_in(generation),
+                    false => session.meta.closed(handle.inode.ino),
+                }
+            }
+            *current = session;
+        }
         self.session_changed.notify_waiters();
     }
 }

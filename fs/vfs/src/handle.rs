@@ -7,13 +7,15 @@ use crate::readahead::Readahead;
 use crate::types::{Error, Result};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub struct Handle {
     pub inode: Arc<Inode>,
     pub flags: i32,
     seen: Mutex<u64>,
     pub readahead: Mutex<Readahead>,
+    /// Generation of the session in which metadata counts it.
+    counted: AtomicU64,
     /// The inode did not survive an eviction.
     lost: AtomicBool,
     /// The kernel keeps pages of it.
@@ -21,13 +23,14 @@ pub struct Handle {
 }
 
 impl Handle {
-    pub fn new(inode: Arc<Inode>, flags: i32) -> Self {
+    pub fn new(inode: Arc<Inode>, flags: i32, generation: u64) -> Self {
         let seen = inode.state.lock().errors.at_open();
         Self {
             inode,
             flags,
             seen: Mutex::new(seen),
             readahead: Mutex::default(),
+            counted: AtomicU64::new(generation),
             lost: AtomicBool::new(false),
             cached: AtomicBool::new(false),
         }
@@ -65,6 +68,15 @@ impl Handle {
 
     pub fn is_cached(&self) -> bool {
         self.cached.load(Ordering::Acquire)
+    }
+
+    /// Set and read under the lock of the session in force.
+    pub fn count_in(&self, generation: u64) {
+        self.counted.store(generation, Ordering::Release);
+    }
+
+    pub fn is_counted_in(&self, generation: u64) -> bool {
+        self.counted.load(Ordering::Acquire) == generation
     }
 
     pub fn lose(&self) {

@@ -27,7 +27,7 @@ impl Vfs {
         // First the handle, so that the inode cannot go while it is being opened.
         s.meta.opened(inode.ino).await.map_err(|e| self.meta_error(&s, e))?;
         inode.state.lock().opens += 1;
-        let id = self.add_handle(Handle::new(inode.clone(), flags));
+        let id = self.add_handle(Handle::new(inode.clone(), flags, s.generation));
         let opened = async {
             let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
             if flags & libc::O_TRUNC != 0 {
@@ -64,7 +64,13 @@ impl Vfs {
         if last {
             self.drop_nameless(inode);
         }
-        self.session.lock().clone().meta.closed(inode.ino);
+        {
+            // A session that came meanwhile does not count it, or has it closed by whoever brought that session in.
+            let s = self.session.lock();
+            if handle.is_counted_in(s.generation) {
+                s.meta.closed(inode.ino);
+            }
+        }
         if last && inode.state.lock().lookups == 0 {
             self.reap(inode);
         }
@@ -85,7 +91,7 @@ impl Vfs {
         let s = self.session().await?;
         s.meta.opened(inode.ino).await.map_err(|e| self.meta_error(&s, e))?;
         inode.state.lock().opens += 1;
-        let handle = self.add_handle(Handle::new(inode, 0));
+        let handle = self.add_handle(Handle::new(inode, 0, s.generation));
         Ok(OpenReply { handle, direct_io: false, keep_cache: false, parallel_direct_writes: false })
     }
 

@@ -153,3 +153,39 @@ async fn a_recall_that_outlives_its_session_leaves_the_next_one_alone() {
     soon(m.fsync(f.1, false)).await.unwrap();
     assert_eq!(soon(rig.admin.getattr(InodeId(f.0.0))).await.unwrap().0.size, 300);
 }
+
+#[tokio::test]
+async fn a_handle_closed_while_the_mount_reconnects_is_closed_in_the_new_session() {
+    let rig = Rig::new().await;
+    let (m, slow) = rig.mount_slow().await;
+    let (f, g) = (m.file("f").await, m.file("g").await);
+    for f in [f, g] {
+        m.put(f, 0, vec![1; 100]).await;
+        m.fsync(f.1, false).await.unwrap();
+    }
+    let session = session_of(&rig, &m).await;
+    slow.shut(At::Opened);
+    rig.local.evict(session);
+    slow.parked(At::Opened).await;
+    m.release(f.1);
+    slow.open(At::Opened);
+    m.unlink(ROOT, name("f")).await.unwrap();
+    m.unlink(ROOT, name("g")).await.unwrap();
+    m.forget(&[(f.0, 1)]);
+    assert_eq!(m.get(g, 0, 1000).await, [1; 100], "this one is still open");
+    soon(async {
+        while rig.admin.getattr(InodeId(f.0.0)).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(rig.admin.getattr(InodeId(g.0.0)).await.is_ok());
+    m.release(g.1);
+    m.forget(&[(g.0, 1)]);
+    soon(async {
+        while rig.admin.getattr(InodeId(g.0.0)).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
