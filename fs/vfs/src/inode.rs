@@ -10,8 +10,8 @@ use crate::pages::Pages;
 use crate::pending::Unpublished;
 use crate::types::{Error, FileAttr, NodeId};
 use bytes::Bytes;
-use holdfast_objstore_proto::{InodeId, StripeMeta};
 use holdfast_objstore_proto::meta::{Attr, CHUNK_BYTES, Kind, MappedExtent, TimeNs};
+use holdfast_objstore_proto::{InodeId, StripeMeta};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -69,7 +69,7 @@ pub struct State {
     pub lost_with: Option<u64>,
     /// Reads being served.
     pub reading: u32,
-    /// What was read during a recall, which the kernel may have kept.
+    /// What was read or written during a recall, which the kernel may have kept.
     pub read_meanwhile: Option<Range<u64>>,
     /// Readers and writers other than the kernel's write-back wait until the recall of this session has ended.
     pub gate: Option<u64>,
@@ -233,6 +233,14 @@ impl State {
                 self.reserved_end = 0;
                 *none = Some(attr.clone());
             }
+        }
+    }
+
+    /// The kernel may have kept pages of this range, although a recall is under way.
+    pub fn kept_meanwhile(&mut self, range: &Range<u64>) {
+        if self.lease.is_held() && !self.lease.may_cache() {
+            let all = self.read_meanwhile.take().unwrap_or_else(|| range.clone());
+            self.read_meanwhile = Some(all.start.min(range.start)..all.end.max(range.end));
         }
     }
 

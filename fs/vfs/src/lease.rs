@@ -56,6 +56,16 @@ impl Lease {
         self.held.is_some()
     }
 
+    /// Whether a write may stay here unpublished: others know that a hold for writing hides something, and look past one for reading.
+    pub fn may_buffer(&self) -> bool {
+        self.held.is_some_and(|h| h.write)
+    }
+
+    /// A hold for reading is being taken back: what is written now is published before the reply, without asking for anything.
+    pub fn writes_through(&self) -> bool {
+        self.recalling.is_some() && self.held.is_some_and(|h| !h.write)
+    }
+
     /// Whether the kernel may keep what it is told.
     pub fn may_cache(&self) -> bool {
         self.held.is_some() && self.recalling.is_none()
@@ -69,8 +79,12 @@ impl Lease {
     pub fn grant(&mut self, grant: Grant, using: Use) -> Granted {
         let write = using == Use::Write;
         match (grant, &mut self.held) {
-            (Grant::Excl { stamp }, _) if stamp <= self.recalled => match self.held {
-                Some(_) => Granted::Already,
+            (Grant::Excl { stamp }, held) if stamp <= self.recalled => match held {
+                Some(h) => {
+                    // The very grant that is held, although recalls of others were noted above it.
+                    h.write |= write && h.stamp == stamp;
+                    Granted::Already
+                }
                 None => Granted::No,
             },
             (Grant::Excl { stamp }, Some(h)) => {
@@ -144,6 +158,7 @@ mod tests {
         assert_eq!(l.grant(excl(6), Use::Read), Granted::New);
         assert_eq!(l.standing(Use::Read), Standing::Held);
         assert_eq!(l.standing(Use::Write), Standing::No);
+        assert!(!l.may_buffer() && !l.writes_through());
         assert_eq!(l.grant(excl(6), Use::Write), Granted::Already);
         assert_eq!(l.standing(Use::Write), Standing::Held);
         assert!(!l.recall(4), "an older recall takes nothing");
@@ -152,6 +167,27 @@ mod tests {
         assert!(!l.may_cache());
         l.yielded();
         assert_eq!((l.standing(Use::Read), l.grant(excl(6), Use::Read)), (Standing::No, Granted::No));
+    }
+
+    #[test]
+    fn under_the_recall_of_a_hold_for_reading_nothing_is_buffered() {
+        let mut l = Lease::default();
+        l.grant(excl(3), Use::Read);
+        assert!(l.recall(3));
+        assert_eq!(l.grant(Grant::Through, Use::Write), Granted::Already);
+        assert!(!l.may_buffer() && l.writes_through());
+        // The answer to an upgrade that the service made before it recalled.
+        l.grant(excl(3), Use::Write);
+        assert!(l.may_buffer() && !l.writes_through());
+    }
+
+    #[test]
+    fn a_grant_that_is_held_can_be_upgraded_whatever_recalls_were_noted() {
+        let mut l = Lease::default();
+        l.grant(excl(3), Use::Read);
+        l.seen_recall(9);
+        assert_eq!(l.grant(excl(3), Use::Write), Granted::Already);
+        assert!(l.may_buffer());
     }
 
     #[test]

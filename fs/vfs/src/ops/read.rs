@@ -100,10 +100,7 @@ impl Vfs {
                 return Ok(None);
             }
             st.reading += 1;
-            if !st.lease.may_cache() {
-                let all = st.read_meanwhile.take().unwrap_or_else(|| range.clone());
-                st.read_meanwhile = Some(all.start.min(range.start)..all.end.max(range.end));
-            }
+            st.kept_meanwhile(&range);
             Reading(inode)
         };
         let ahead = handle.readahead.lock().read(range.start, range.end - range.start, self.config.readahead_bytes_max);

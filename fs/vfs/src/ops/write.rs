@@ -4,8 +4,8 @@
 //! offset is chosen there too, whatever the kernel guessed.
 
 use crate::acquire::Mode;
-use crate::handle::Handle;
 use crate::garbage::Unnamed;
+use crate::handle::Handle;
 use crate::inode::{Inode, State};
 use crate::pending::whole;
 use crate::publish::refused;
@@ -54,7 +54,12 @@ impl Vfs {
         }
         let offset = (!append).then_some(a.offset);
         loop {
-            if let Mode::Through(_) = self.hold(inode, Use::Write).await? {
+            let recalled = !a.from_cache && inode.state.lock().lease.writes_through();
+            if recalled {
+                // What mappings have dirtied is older.
+                self.sync_inode(inode).await?;
+            }
+            if recalled || matches!(self.hold(inode, Use::Write).await?, Mode::Through(_)) {
                 if !self.write_through(inode, offset, &a.data, a.kill_suidgid).await? {
                     continue;
                 }
@@ -68,6 +73,8 @@ impl Vfs {
                 false => self.write_buffered(inode, offset, &a).await?,
             };
             if !taken {
+                // Perhaps a recall that has not reached this side yet.
+                tokio::task::yield_now().await;
                 continue;
             }
             match &handle {
@@ -98,7 +105,7 @@ impl Vfs {
             let need = {
                 let mut guard = inode.state.lock();
                 let st = &mut *guard;
-                if !st.lease.is_held() {
+                if !(st.lease.may_buffer() || a.from_cache && st.lease.is_held()) {
                     return Ok(false);
                 }
                 let at = offset.unwrap_or_else(|| st.append_offset());
@@ -111,6 +118,9 @@ impl Vfs {
                     let copied = st.pages.apply(plan, &a.data, charge.take());
                     self.metrics().vfs_copied.inc_by(copied);
                     st.wrote(end, self.now(), a.kill_suidgid);
+                    if !a.from_cache {
+                        st.kept_meanwhile(&(at..end));
+                    }
                     st.reserved_end = st.reserved_end.max(end);
                     self.touch(inode, st);
                     self.pressable(inode, st);
@@ -151,7 +161,7 @@ impl Vfs {
             let (mut departed, below) = {
                 let mut guard = inode.state.lock();
                 let st = &mut *guard;
-                if !st.lease.is_held() {
+                if !st.lease.may_buffer() {
                     return if from == 0 { Ok(false) } else { Err(Error::Io) };
                 }
                 let start = *at.get_or_insert_with(|| offset.unwrap_or_else(|| st.append_offset()));
@@ -244,7 +254,7 @@ impl Vfs {
         for _ in 0..THROUGH_TRIES {
             let _granting = self.granting();
             let (attr, grant) = s.meta.getattr(inode.ino).await.map_err(|e| self.meta_error(&s, e))?;
-            if self.granted(&s, inode, &attr, grant, Use::Read) {
+            if self.granted(&s, inode, &attr, grant, Use::Read) && !inode.state.lock().lease.writes_through() {
                 return Ok(false);
             }
             let at = offset.unwrap_or(attr.size);
@@ -273,6 +283,7 @@ impl Vfs {
                 Ok(Reply::Attr(attr)) => {
                     let mut st = inode.state.lock();
                     st.map.forget();
+                    st.kept_meanwhile(&(at..end));
                     if st.lease.is_held() && self.is_current(&s) {
                         st.absorb(&attr);
                         // A grant that came since may have been written under; that is no reason to hide this.

@@ -418,3 +418,49 @@ async fn a_truncation_that_a_grant_overtakes_cuts_what_was_written_under_it() {
     m.resize(f.0, 20).await;
     assert_eq!(rig.gateway_read(InodeId(f.0.0)).await, [vec![3; 10], vec![0; 10]].concat());
 }
+
+#[tokio::test]
+async fn a_write_under_the_recall_of_a_hold_for_reading_is_published_before_its_reply() {
+    let rig = Rig::new().await;
+    let m = rig.mount().await;
+    let cached = m.file("f").await;
+    let f = (cached.0, m.open_as(cached.0, libc::O_RDWR | libc::O_DIRECT).await);
+    m.put(f, 0, vec![1; 100]).await;
+    m.release(cached.1);
+    let ino = InodeId(f.0.0);
+    assert_eq!(rig.gateway_read(ino).await, [1; 100]);
+    assert_eq!(m.get(f, 0, 1000).await, [1; 100], "held for reading now");
+    // The kernel takes its time over the invalidation.
+    let go = tokio::sync::watch::Sender::new(false);
+    let (receiver, node) = (go.subscribe(), f.0);
+    *m.kernel.hook.lock() = Some(Box::new(move |n, offset| {
+        let mut receiver = receiver.clone();
+        (n == node && offset == 0).then(|| {
+            Box::pin(async move {
+                receiver.wait_for(|go| *go).await.unwrap();
+            }) as _
+        })
+    }));
+    let change = tokio::spawn({
+        let (local, admin) = (rig.local.clone(), rig.admin.clone());
+        async move {
+            let _keep = local;
+            admin.submit(Command::SetAttr { ino, change: AttrChange { mode: Some(0o600), ..Default::default() } }).await
+        }
+    });
+    soon(async {
+        while m.metrics().vfs_recalls.get() < 2 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let published = m.metrics().vfs_extents_published.get() + m.metrics().vfs_publishes.get();
+    m.put(f, 100, vec![2; 100]).await;
+    m.put_direct(f, 200, vec![3; 100]).await;
+    assert_eq!(m.metrics().vfs_extents_published.get() + m.metrics().vfs_publishes.get(), published + 2);
+    assert_eq!(m.dirty_bytes(), 0, "nothing that others would look past");
+    assert_eq!(m.get(f, 0, 1000).await, [vec![1; 100], vec![2; 100], vec![3; 100]].concat());
+    go.send(true).unwrap();
+    soon(change).await.unwrap().unwrap();
+    assert_eq!(rig.gateway_read(ino).await.len(), 300);
+}

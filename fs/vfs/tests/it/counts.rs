@@ -3,8 +3,8 @@
 use crate::rig::*;
 use bytes::Bytes;
 use holdfast_fs_vfs::Config;
-use holdfast_objstore_client::fake::Point;
 use holdfast_objstore_base::buf::AlignedBuf;
+use holdfast_objstore_client::fake::Point;
 
 #[tokio::test]
 async fn a_direct_4k_write_and_fsync_cost_one_stripe_one_flush_one_publish() {

@@ -113,15 +113,7 @@ impl Rig {
     async fn mount_on(&self, service: Arc<dyn MetaService>, budget: u64, config: Config, epochs: bool) -> Mount {
         let kernel = Arc::new(Kernel { notes: Mutex::default(), hook: Mutex::default(), epochs });
         let clock: Arc<dyn Clock> = Arc::new(self.clock.clone());
-        let vfs = Vfs::connect(
-            service,
-            self.fake.clone(),
-            Bytes::from_static(b"home"),
-            kernel.clone(),
-            Budget::new(budget),
-            clock,
-            config,
-        );
+        let vfs = Vfs::connect(service, self.fake.clone(), Bytes::from_static(b"home"), kernel.clone(), Budget::new(budget), clock, config);
         Mount { vfs: vfs.await.unwrap(), kernel }
     }
 
