@@ -17,6 +17,7 @@ impl Vfs {
                 st.lookups == 0
             };
             if gone {
+                self.drop_nameless(&inode);
                 self.reap(&inode);
             }
         }

@@ -51,10 +51,11 @@ impl Vfs {
         self.drop_nameless(&inode);
     }
 
-    /// Nobody can ever read it again: its dirty data need not be written.
+    /// An inode without a name that neither a handle nor the kernel knows can never be read again: its dirty data need not be written.
+    /// While the kernel knows it, somebody who found the name just before it went may still open it.
     pub(crate) fn drop_nameless(&self, inode: &Arc<Inode>) {
         let mut st = inode.state.lock();
-        if st.opens == 0 && st.attr.as_ref().is_some_and(|a| a.nlink == 0) {
+        if st.opens == 0 && st.lookups == 0 && st.attr.as_ref().is_some_and(|a| a.nlink == 0) {
             st.pages.truncate(0);
             st.unpublished.truncate(0);
             st.attr_published = st.attr_changes;
