@@ -54,7 +54,10 @@ fn arrows_only_point_down() {
     for (folder, allowed) in ARROWS {
         for d in dependencies(folder) {
             if let Some(ours) = d.strip_prefix("holdfast-") {
-                assert!(allowed.contains(&ours), "{folder} depends on {d}: a new arrow needs a change of docs/ARCHITECTURE.md and of bench/tidy");
+                assert!(
+                    allowed.contains(&ours),
+                    "{folder} depends on {d}: a new arrow needs a change of docs/ARCHITECTURE.md and of bench/tidy"
+                );
             }
         }
     }

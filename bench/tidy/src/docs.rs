@@ -9,7 +9,8 @@ fn every_file_that_a_document_names_is_there() {
         for word in text.split(['`', '(', ')']) {
             let path = word.trim();
             let looks = path.contains('/') && !path.contains([' ', '*', ':', '<', '$']) && !path.starts_with(['/', '.', '-']);
-            let ours = ["objstore/", "meta/", "fs/", "bench/", "fio-jobs/", "docs/", "tests/", "scripts/"].iter().any(|f| path.starts_with(f));
+            let ours =
+                ["objstore/", "meta/", "fs/", "bench/", "fio-jobs/", "docs/", "tests/", "scripts/"].iter().any(|f| path.starts_with(f));
             if looks && ours {
                 assert!(root().join(path).exists(), "{doc} names {path}, which is not there");
             }
@@ -34,7 +35,10 @@ fn every_promise_names_a_test_that_exists() {
         let Some((_, list)) = line.split_once(" — ") else { panic!("a promise without a test: {line}") };
         for name in list.split('`').skip(1).step_by(2) {
             named += 1;
-            assert!(tests.contains(&format!("fn {name}(")) || tests.contains(&format!("def {name}(")), "SEMANTICS.md names a test that does not exist: {name}");
+            assert!(
+                tests.contains(&format!("fn {name}(")) || tests.contains(&format!("def {name}(")),
+                "SEMANTICS.md names a test that does not exist: {name}"
+            );
         }
     }
     assert!(named > 20, "SEMANTICS.md names only {named} tests");

@@ -31,7 +31,9 @@ pub enum Command {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  holdfast up ./data --osds 6 --code 4+2 --mount ./mnt --s3 127.0.0.1:9000\n  holdfast up /disk1 /disk2 /disk3 --mount /srv/files")]
+#[command(
+    after_help = "Examples:\n  holdfast up ./data --osds 6 --code 4+2 --mount ./mnt --s3 127.0.0.1:9000\n  holdfast up /disk1 /disk2 /disk3 --mount /srv/files"
+)]
 pub struct Up {
     /// Data folders, created when missing. One folder with --osds N holds N OSDs; of several folders each is one OSD, and the first also keeps the metadata and the credentials
     #[arg(required = true, value_name = "DIR")]

@@ -43,7 +43,8 @@ fn parse(text: &str) -> anyhow::Result<Credentials> {
     for line in text.lines().map(str::trim) {
         if let Some(name) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
             profile = name.trim().to_string();
-        } else if profile == "default" && !line.starts_with('#')
+        } else if profile == "default"
+            && !line.starts_with('#')
             && let Some((key, value)) = line.split_once('=')
         {
             match key.trim() {
@@ -65,7 +66,8 @@ mod tests {
 
     #[test]
     fn the_default_profile_is_read_and_others_are_not() {
-        let c = parse("[other]\naws_access_key_id=no\n[default]\n# x\naws_access_key_id = AKIA\naws_secret_access_key = abcdefgh=\n").unwrap();
+        let c =
+            parse("[other]\naws_access_key_id=no\n[default]\n# x\naws_access_key_id = AKIA\naws_secret_access_key = abcdefgh=\n").unwrap();
         assert_eq!((c.access_key.as_str(), c.secret_key.as_str()), ("AKIA", "abcdefgh="));
         assert!(parse("[default]\naws_access_key_id = a\n").is_err());
     }

@@ -148,7 +148,9 @@ fn refuse_foreign(disk: &dyn Disk, dir: &Path) -> anyhow::Result<()> {
     }
     let names = disk.list(dir)?;
     match names.iter().find(|n| *n != "lost+found") {
-        Some(name) => bail!("{} holds files that are not Holdfast's ({name}); name an empty or a missing folder, nothing was changed", dir.display()),
+        Some(name) => {
+            bail!("{} holds files that are not Holdfast's ({name}); name an empty or a missing folder, nothing was changed", dir.display())
+        }
         None => Ok(()),
     }
 }
@@ -158,9 +160,7 @@ fn new_layout(dirs: Vec<PathBuf>, osds: Option<u16>, code: Option<Code>, random:
     ensure!(count <= 64, "{count} OSDs are too many for one process: at most 64");
     let code = code.unwrap_or_else(|| Code::default_for(count));
     check_code(code, count)?;
-    let places = (0..count)
-        .map(|i| OsdPlace { id: i as u16, dir: if dirs.len() > 1 { i } else { 0 }, path: format!("osd.{i}") })
-        .collect();
+    let places = (0..count).map(|i| OsdPlace { id: i as u16, dir: if dirs.len() > 1 { i } else { 0 }, path: format!("osd.{i}") }).collect();
     Ok(finish(true, random, code, dirs, places))
 }
 
@@ -175,7 +175,13 @@ fn check_code(code: Code, count: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn known_layout(dirs: Vec<PathBuf>, files: &[Option<ClusterFile>], known: ClusterFile, osds: Option<u16>, code: Option<Code>) -> anyhow::Result<Layout> {
+fn known_layout(
+    dirs: Vec<PathBuf>,
+    files: &[Option<ClusterFile>],
+    known: ClusterFile,
+    osds: Option<u16>,
+    code: Option<Code>,
+) -> anyhow::Result<Layout> {
     for (dir, file) in dirs.iter().zip(files) {
         if let Some(f) = file {
             ensure!(

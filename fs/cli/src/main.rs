@@ -49,7 +49,8 @@ fn alone<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<
 
 /// Logs go to stderr. HOLDFAST_LOG takes targets and levels as `debug` or `holdfast_fs_vfs=trace,warn`.
 fn start_log() {
-    let fallback = || Targets::new().with_default(LevelFilter::INFO).with_target("s3s", LevelFilter::OFF).with_target("openraft", LevelFilter::WARN);
+    let fallback =
+        || Targets::new().with_default(LevelFilter::INFO).with_target("s3s", LevelFilter::OFF).with_target("openraft", LevelFilter::WARN);
     let targets = match std::env::var("HOLDFAST_LOG") {
         Ok(text) => text.parse().unwrap_or_else(|e| {
             eprintln!("holdfast: HOLDFAST_LOG is not usable ({e}); logging at info");

@@ -67,8 +67,7 @@ pub struct StripeRange {
 
 impl StripeRange {
     pub fn contains(&self, id: StripeId) -> bool {
-        (id.incarnation, id.group) == (self.first.incarnation, self.first.group)
-            && id.counter.wrapping_sub(self.first.counter) < self.count
+        (id.incarnation, id.group) == (self.first.incarnation, self.first.group) && id.counter.wrapping_sub(self.first.counter) < self.count
     }
 }
 

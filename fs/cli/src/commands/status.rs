@@ -32,10 +32,20 @@ fn table(s: &Value) -> String {
     line("code", text(&s["code"]));
     line("s3", text(&s["address"]));
     line("mounts", s["mounts"].as_array().map_or("-".into(), |m| m.iter().map(&text).collect::<Vec<_>>().join(" ")));
-    line("space", format!("{} used of {}, {} free for data", size(&s["space"]["used"]), size(&s["space"]["total"]), size(&s["space"]["usable_free"])));
+    line(
+        "space",
+        format!("{} used of {}, {} free for data", size(&s["space"]["used"]), size(&s["space"]["total"]), size(&s["space"]["usable_free"])),
+    );
     out.push_str(&format!("\n{:<8} {:<10} {:>10} {:>10}  {}\n", "OSD", "STATE", "USED", "FREE", "PATH"));
     for o in s["osds"].as_array().into_iter().flatten() {
-        out.push_str(&format!("{:<8} {:<10} {:>10} {:>10}  {}\n", text(&o["id"]), text(&o["state"]), size(&o["used"]), size(&o["free"]), text(&o["path"])));
+        out.push_str(&format!(
+            "{:<8} {:<10} {:>10} {:>10}  {}\n",
+            text(&o["id"]),
+            text(&o["state"]),
+            size(&o["used"]),
+            size(&o["free"]),
+            text(&o["path"])
+        ));
         if let Some(why) = o["why"].as_str() {
             out.push_str(&format!("         {why}\n"));
         }

@@ -60,10 +60,7 @@ fn prepare(args: &Up, disk: &dyn Disk) -> anyhow::Result<Prepared> {
     if let Some(m) = &mount {
         holdfast_fs_fuse::check_mountpoint(&m.mountpoint)?;
     }
-    let s3 = args
-        .s3
-        .map(|a| TcpListener::bind(a).with_context(|| format!("cannot serve S3 on {a}")))
-        .transpose()?;
+    let s3 = args.s3.map(|a| TcpListener::bind(a).with_context(|| format!("cannot serve S3 on {a}"))).transpose()?;
     Ok(Prepared { layout, mount, s3 })
 }
 

@@ -3,20 +3,20 @@
 //! Order of a start: OSDs, object cluster, metadata, the bucket `home`, vfs, mount. An end runs it backwards.
 
 use super::kernel::Kernel;
-use super::storage::{self, OsdState};
 use super::reconcile;
+use super::storage::{self, OsdState};
 use crate::admin::client::SOURCE_PREFIX;
 use crate::layout::Layout;
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use bytes::Bytes;
 use holdfast_fs_fuse::{Binding, MountOptions, Mounted, Unmounted, VfsAdapter};
 use holdfast_fs_vfs::Vfs;
 use holdfast_meta_client::{MetaService, NoEvents};
 use holdfast_meta_server::{Service, StripeReaper};
+use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_base::budget::Budget;
 use holdfast_objstore_base::clock::Clock;
 use holdfast_objstore_base::real::{self, RealClock, RealDisk};
-use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_client::{Cluster, Config as ObjectsConfig, Objects};
 use holdfast_objstore_osd::Osd;
 use holdfast_objstore_proto::StripeMeta;
@@ -129,7 +129,12 @@ pub async fn start(plan: Plan) -> anyhow::Result<Data> {
     }
 }
 
-async fn run(plan: Plan, tell: oneshot::Sender<anyhow::Result<Arc<Running>>>, end: oneshot::Sender<End>, stopped: watch::Receiver<bool>) -> anyhow::Result<()> {
+async fn run(
+    plan: Plan,
+    tell: oneshot::Sender<anyhow::Result<Arc<Running>>>,
+    end: oneshot::Sender<End>,
+    stopped: watch::Receiver<bool>,
+) -> anyhow::Result<()> {
     let (running, osds, mounted) = match open(plan).await {
         Ok(opened) => opened,
         Err(e) => {
@@ -240,7 +245,12 @@ async fn ensure_home(service: &dyn MetaService, layout: &Layout) -> anyhow::Resu
 }
 
 /// Serves the mount until told to stop, then takes it away while it is still served.
-async fn serve(running: &Running, mounted: Option<Mounted>, end: oneshot::Sender<End>, mut stopped: watch::Receiver<bool>) -> anyhow::Result<()> {
+async fn serve(
+    running: &Running,
+    mounted: Option<Mounted>,
+    end: oneshot::Sender<End>,
+    mut stopped: watch::Receiver<bool>,
+) -> anyhow::Result<()> {
     let Some(mounted) = mounted else {
         // A closed channel means that the process is on its way out too.
         let _ = stopped.wait_for(|s| *s).await;

@@ -4,8 +4,8 @@
 //! stripe and that no living session may still publish it. One pass after each start, page by page, in the background.
 
 use holdfast_meta_client::Meta;
-use holdfast_objstore_proto::shard::ShardService;
 use holdfast_objstore_proto::StripeId;
+use holdfast_objstore_proto::shard::ShardService;
 use std::sync::Arc;
 
 /// Shards looked at in one step; between steps other work runs.

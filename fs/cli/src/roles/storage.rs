@@ -65,9 +65,14 @@ pub fn refuse(layout: &Layout, disk: &dyn Disk) -> anyhow::Result<()> {
     match superblock::inspect(disk, &meta)? {
         Found::Ready(cluster) if cluster == layout.cluster.to_be_bytes() => {}
         Found::Ready(_) => bail!("{} belongs to another cluster; nothing was changed", meta.display()),
-        Found::Nothing => bail!("{} is missing or empty: it keeps the cluster's metadata; bring it back and start again, nothing was changed", meta.display()),
+        Found::Nothing => bail!(
+            "{} is missing or empty: it keeps the cluster's metadata; bring it back and start again, nothing was changed",
+            meta.display()
+        ),
         Found::HalfFormatted(_) => bail!("{} was left half formatted; nothing was changed", meta.display()),
-        Found::Newer { version } => bail!("{} was written by a newer Holdfast (format {version}); upgrade, nothing was changed", meta.display()),
+        Found::Newer { version } => {
+            bail!("{} was written by a newer Holdfast (format {version}); upgrade, nothing was changed", meta.display())
+        }
         Found::Foreign(name) => bail!("{} holds files that are not Holdfast's metadata ({name}); nothing was changed", meta.display()),
         Found::Damaged(why) => bail!("{} is damaged ({why}); restore it, nothing was changed", meta.display()),
     }
@@ -80,7 +85,9 @@ pub fn refuse(layout: &Layout, disk: &dyn Disk) -> anyhow::Result<()> {
                 ensure!(s.osd == *id, "{} is {} and stands in the place of {id}; put it back, nothing was changed", path.display(), s.osd);
             }
             Inspect::Foreign(name) => bail!("{} holds files that are not Holdfast's ({name}); nothing was changed", path.display()),
-            Inspect::NewerFormat(v) => bail!("{} was written by a newer Holdfast (format {v}); upgrade, nothing was changed", path.display()),
+            Inspect::NewerFormat(v) => {
+                bail!("{} was written by a newer Holdfast (format {v}); upgrade, nothing was changed", path.display())
+            }
             Inspect::HalfFormatted => bail!("{} was left half formatted; nothing was changed", path.display()),
             Inspect::Empty | Inspect::Damaged(_) => {}
         }
@@ -126,7 +133,8 @@ pub fn format(layout: &Layout, disk: &RealDisk) -> anyhow::Result<()> {
     for (id, path) in &layout.osds {
         let mut options = FormatOptions::new(layout.cluster, *id, random_u128(), now);
         let part = parts.get(id).copied().unwrap_or(0);
-        options.segment_bytes = block_up((part / SEGMENTS_PER_DEVICE).next_power_of_two().clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end()));
+        options.segment_bytes =
+            block_up((part / SEGMENTS_PER_DEVICE).next_power_of_two().clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end()));
         Osd::format(disk, path, options)?;
     }
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
@@ -164,7 +172,9 @@ pub async fn open(layout: &Layout, disk: Arc<RealDisk>, shares: Shares, registry
                     for fault in &start.recovery.faults {
                         tracing::error!("{id}: {fault:?}");
                     }
-                    osd.metrics().register(registry.sub_registry_with_prefix("holdfast").sub_registry_with_label(("osd".into(), id.0.to_string().into())));
+                    osd.metrics().register(
+                        registry.sub_registry_with_prefix("holdfast").sub_registry_with_label(("osd".into(), id.0.to_string().into())),
+                    );
                     let service: Arc<dyn ShardService> = Arc::new(osd.clone());
                     states.push(OsdState { id: *id, path: path.clone(), service: service.clone(), open: true });
                     services.push(service);
@@ -186,11 +196,24 @@ pub async fn open(layout: &Layout, disk: Arc<RealDisk>, shares: Shares, registry
 }
 
 /// Recovers the metadata service in the first data folder.
-pub async fn open_metadata(layout: &Layout, disk: Arc<RealDisk>, clock: Arc<dyn Clock>, shares: Shares, registry: &mut Registry) -> anyhow::Result<Arc<Service>> {
+pub async fn open_metadata(
+    layout: &Layout,
+    disk: Arc<RealDisk>,
+    clock: Arc<dyn Clock>,
+    shares: Shares,
+    registry: &mut Registry,
+) -> anyhow::Result<Arc<Service>> {
     let dir = layout.meta_dir();
     let log = raft::Config::new(random_u128(), false);
     log.metrics.register(registry.sub_registry_with_prefix("holdfast"));
-    let deps = Deps { disk, dir: dir.clone(), cluster: Some(layout.cluster.to_be_bytes()), clock, config: holdfast_meta_server::Config::within(shares.metadata), log };
+    let deps = Deps {
+        disk,
+        dir: dir.clone(),
+        cluster: Some(layout.cluster.to_be_bytes()),
+        clock,
+        config: holdfast_meta_server::Config::within(shares.metadata),
+        log,
+    };
     let service = Service::open(deps).await.with_context(|| format!("cannot recover the metadata in {}", dir.display()))?;
     service.metrics().register(registry.sub_registry_with_prefix("holdfast_meta"));
     Ok(service)

@@ -1,6 +1,6 @@
 //! Commands: the only way state changes. Each is applied exactly once per (session, seq), deterministically.
 
-use super::{AttrChange, Attr, Bucket, Extent, Kind, MetaError, Name, ObjectInfo, Shape, TimeNs};
+use super::{Attr, AttrChange, Bucket, Extent, Kind, MetaError, Name, ObjectInfo, Shape, TimeNs};
 use crate::{BucketId, Code, InodeId, InodeRange, SessionEpoch, SessionId, StripeId, StripeMeta, StripeRange, UploadId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -67,9 +67,27 @@ pub enum Command {
     /// Replies `Upload`.
     CreateUpload { bucket: BucketId, key: Name, info: ObjectInfo },
     /// A part's stripes; replaces a part of the same number. Replies `Done`.
-    PutPart { bucket: BucketId, upload: UploadId, number: u16, size: u64, etag: String, checksums: Vec<(String, String)>, extents: Vec<Extent>, stripes: Vec<Arc<StripeMeta>> },
+    PutPart {
+        bucket: BucketId,
+        upload: UploadId,
+        number: u16,
+        size: u64,
+        etag: String,
+        checksums: Vec<(String, String)>,
+        extents: Vec<Extent>,
+        stripes: Vec<Arc<StripeMeta>>,
+    },
     /// Joins parts (number, ETag) in order into an object. Replies `Put`; a retry after success replies the same.
-    CompleteUpload { bucket: BucketId, upload: UploadId, ino: InodeId, parts: Vec<(u16, String)>, info: ObjectInfo, owner: Owner, part_bytes_min: u64, condition: Condition },
+    CompleteUpload {
+        bucket: BucketId,
+        upload: UploadId,
+        ino: InodeId,
+        parts: Vec<(u16, String)>,
+        info: ObjectInfo,
+        owner: Owner,
+        part_bytes_min: u64,
+        condition: Condition,
+    },
     /// Replies `Done`.
     AbortUpload { bucket: BucketId, upload: UploadId },
 
@@ -138,19 +156,38 @@ pub struct Condition {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
     Done,
-    Session { session: SessionId, epoch: SessionEpoch },
+    Session {
+        session: SessionId,
+        epoch: SessionEpoch,
+    },
     Stripes(StripeRange),
     Inodes(InodeRange),
     Attr(Attr),
     /// The inode whose name went away, with the links it has left.
-    Unlinked { ino: InodeId, nlink: u32 },
+    Unlinked {
+        ino: InodeId,
+        nlink: u32,
+    },
     /// `replaced`: the inode that lost its name to the moved one, and its links left.
-    Renamed { moved: InodeId, replaced: Option<(InodeId, u32)> },
+    Renamed {
+        moved: InodeId,
+        replaced: Option<(InodeId, u32)>,
+    },
     Bucket(Bucket),
-    Put { attr: Attr, etag: String, replaced: Option<InodeId> },
-    Removed { ino: Option<InodeId> },
+    Put {
+        attr: Attr,
+        etag: String,
+        replaced: Option<InodeId>,
+    },
+    Removed {
+        ino: Option<InodeId>,
+    },
     Upload(UploadId),
-    Reaped { done: bool },
-    Swapped { swapped: bool },
+    Reaped {
+        done: bool,
+    },
+    Swapped {
+        swapped: bool,
+    },
     Error(MetaError),
 }
