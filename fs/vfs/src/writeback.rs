@@ -134,6 +134,8 @@ impl Vfs {
                     return Ok(meta);
                 }
                 Err(objects::Error::Unavailable { .. }) if !s.is_over() && self.clock.boot_ns() < deadline => {
+                    // Waiting for OSDs is no reason to lose everything to a recall that has a deadline of its own.
+                    s.meta.progress(inode.ino);
                     tokio::time::sleep(RETRY).await
                 }
                 Err(e) => return Err(error::from_objects(e)),
@@ -155,7 +157,11 @@ impl Vfs {
         d.landed = true;
         let end = st.unpublished.land(d.seq, stripe);
         landed(&mut st, end);
+        let recalled = !st.lease.may_cache();
         drop(st);
+        if recalled {
+            s.meta.progress(inode.ino);
+        }
         inode.changed.notify_waiters();
         Ok(())
     }
