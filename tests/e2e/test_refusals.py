@@ -184,3 +184,12 @@ def test_the_metadata_folder_is_missing(stopped, work):
     d = copy(stopped, work)
     shutil.rmtree(os.path.join(d, "meta"))
     refused("up", d, says="metadata", unchanged=d)
+
+
+def test_what_is_stored_is_private(work):
+    c = Cluster(work, mount=False, s3=False, osds=1)
+    c.start()
+    assert os.stat(c.data).st_mode & 0o777 == 0o700
+    assert os.stat(os.path.join(c.data, "credentials")).st_mode & 0o777 == 0o600
+    assert os.stat(os.path.join(c.data, "admin.sock")).st_mode & 0o777 == 0o600
+    c.stop()

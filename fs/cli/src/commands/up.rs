@@ -73,8 +73,11 @@ fn mount_options(args: &Up, point: &std::path::Path) -> anyhow::Result<MountOpti
 fn lock_all(layout: &Layout, disk: &dyn Disk) -> anyhow::Result<Vec<lock::Lock>> {
     let mut locks = Vec::new();
     for dir in &layout.dirs {
-        if layout.fresh {
+        if layout.fresh && !disk.exists(dir) {
             disk.create_dir_all(dir)?;
+            // What is stored is its users' own business; a folder that was there keeps its mode.
+            std::fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o700))
+                .with_context(|| format!("cannot set the mode of {}", dir.display()))?;
         }
         if disk.exists(dir) && (layout.fresh || layout::read(disk, dir)?.is_some()) {
             locks.push(lock::take(dir)?);
