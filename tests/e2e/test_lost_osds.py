@@ -104,6 +104,8 @@ def test_two_of_six_overwritten_with_garbage_while_reading(work, lost):
         reader.join(120)
         assert not failures, failures[0]
         assert errors(c) > before, "no error was counted: the fault did not land"
+        s = c.status()
+        assert s["health"] == "degraded" and {o["id"] for o in s["osds"] if o["state"] == "damaged"} <= {f"osd.{n}" for n in lost}, s
         # Writes go on.
         c.s3().put_object(Bucket="home", Key="after", Body=b"x" * 300_000)
         with open(c.path("after2"), "wb") as f:
@@ -113,6 +115,12 @@ def test_two_of_six_overwritten_with_garbage_while_reading(work, lost):
         c.drop_caches()
         assert open(c.path("after"), "rb").read() == b"x" * 300_000
         assert open(c.path("after2"), "rb").read() == b"y" * 300_000
+        # The next start finds what was overwritten, says so, and reads round it.
+        c.restart()
+        s = c.status()
+        assert s["health"] == "degraded", s
+        assert {o["id"] for o in s["osds"] if o["state"] != "up"} == {f"osd.{n}" for n in lost}, s
+        check(c)
     finally:
         c.destroy()
 

@@ -236,3 +236,23 @@ def test_unmounting_from_outside_and_a_stale_mount(module_work):
     c.start()
     assert open(c.path("f")).read() == "x"
     c.stop()
+
+
+def test_a_second_interrupt_ends_at_once(module_work):
+    import signal
+    c = Cluster(os.path.join(module_work, "twice"), osds=1)
+    os.makedirs(c.work)
+    c.start()
+    held = open(c.path("held"), "w")  # keeps the mount in use, so that the end waits
+    c.process.send_signal(signal.SIGINT)
+    wait_for("the end to begin", lambda: any("stopping" in l for l in c.lines))
+    c.process.send_signal(signal.SIGINT)
+    # Sooner than the five seconds that the mount's users would be given.
+    assert c.process.wait(4) == 1
+    wait_for("what it says", lambda: "interrupted again" in c.output, 5)
+    try:
+        held.close()
+    except OSError:
+        pass
+    c.destroy()
+    assert not os.path.ismount(c.mnt)

@@ -146,6 +146,21 @@ def test_a_busy_mount_point(work):
     assert not os.path.exists(os.path.join(work, "d"))
 
 
+def test_a_mount_point_over_or_in_the_data_folder(work):
+    d = os.path.join(work, "d")
+    os.mkdir(d)
+    refused("up", d, "--mount", d, says="lie one in the other")
+    os.mkdir(os.path.join(work, "m"))
+    refused("up", os.path.join(work, "m", "data"), "--mount", os.path.join(work, "m"), says="lie one in the other")
+    assert os.listdir(d) == [] and os.listdir(os.path.join(work, "m")) == []
+
+
+def test_a_data_folder_without_its_cluster_file(stopped, work):
+    d = copy(stopped, work)
+    os.unlink(os.path.join(d, "holdfast.json"))
+    refused("up", d, says="restore that file", unchanged=d)
+
+
 def test_a_mount_point_that_is_a_file(work):
     m = os.path.join(work, "f")
     open(m, "w").close()

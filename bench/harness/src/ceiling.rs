@@ -8,7 +8,7 @@ use crate::job::{self, Job};
 use crate::ladder::{Ladder, Place, Rung};
 use crate::options::CeilingOptions;
 use crate::place::{self, Scratch};
-use crate::results::{Environment, Results};
+use crate::results::{Durability, Environment, Results};
 use crate::{date, draw, drive, machine};
 use anyhow::{Context, ensure};
 use std::path::{Path, PathBuf};
@@ -81,7 +81,9 @@ fn notes(opts: &CeilingOptions, file_bytes: u64, wanted: u64) -> Vec<String> {
     }
     if opts.product.memory_bytes.is_some_and(|budget| file_bytes <= budget) {
         notes.push(
-            "The file fits the mount's memory budget: its reads may be answered from memory, raw ones come from the device.".to_string(),
+            "The file fits the mount's memory budget: its reads may be answered from memory, raw ones come from the device, so they get no \
+             percentage."
+                .to_string(),
         );
     }
     if opts.product.daemon_pid.is_none() {
@@ -124,7 +126,11 @@ pub fn measure(fio: &Fio, setup: &Setup, mut environment: Environment, say: &mut
     let (mut rows, mut failures) = (Vec::new(), 0);
     for (i, job) in setup.jobs.iter().enumerate() {
         say(&format!("[{}/{}] {}: {}", i + 1, setup.jobs.len(), job.name, job.claim));
-        let (row, failed) = ladder.climb(job, &mut |line| say(&format!("  {line}")));
+        let (mut row, failed) = ladder.climb(job, &mut |line| say(&format!("  {line}")));
+        if row.durability == Durability::None && environment.budget_bytes.is_some_and(|budget| environment.file_bytes <= budget) {
+            // Memory held against a device is no ceiling.
+            (row.percent, row.percent_of_pass) = (None, None);
+        }
         rows.push(row);
         failures += failed.len();
         environment.notes.extend(failed);

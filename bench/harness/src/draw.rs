@@ -71,7 +71,7 @@ const LEGEND: [&str; 4] = [
      requests on, the most any design can reach on this path. mount: Holdfast.",
     "device-written: a write counts when the devices have the bytes. fdatasync: when it is flushed to stable media. none: \
      reads, or writes that may still be in memory.",
-    "No percentage is given where depth, engine or durability differ between two rungs.",
+    "No percentage is given where depth, engine or durability differ between two rungs, nor for reads of a file that fits the mount's memory.",
     "CPU: time of fio and the serving process per operation on the mount. Waiting: part of the time some task, fio's own \
      included, waited for a CPU. Flagged: rounds in which others used the CPU; they count.",
 ];

@@ -30,6 +30,14 @@ pub fn store(disk: &dyn Disk, path: &Path, keys: &Credentials) -> anyhow::Result
     disk.write_small(path, text.as_bytes(), 0o600).with_context(|| format!("cannot write {}", path.display()))
 }
 
+/// Says so when others on this machine can read the keys.
+pub fn warn_if_shared(path: &Path) {
+    let mode = std::fs::metadata(path).map_or(0, |m| std::os::unix::fs::PermissionsExt::mode(&m.permissions()));
+    if mode & 0o077 != 0 {
+        tracing::warn!("{} can be read by others (mode {:o}); run: chmod 600 {}", path.display(), mode & 0o777, path.display());
+    }
+}
+
 pub fn load(disk: &dyn Disk, path: &Path) -> anyhow::Result<Credentials> {
     let bytes = disk.read_small(path)?.with_context(|| {
         format!("{} is missing; restore it, or write one in the AWS shared-credentials format with a profile [default]", path.display())

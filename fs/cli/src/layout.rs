@@ -147,6 +147,9 @@ fn refuse_foreign(disk: &dyn Disk, dir: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     let names = disk.list(dir)?;
+    if names.iter().any(|n| n == "lock" || n == "meta" || n.starts_with("osd.")) {
+        bail!("{} looks like a data folder whose {FILE} is gone; restore that file (another data folder of the cluster has its like), nothing was changed", dir.display());
+    }
     match names.iter().find(|n| *n != "lost+found") {
         Some(name) => {
             bail!("{} holds files that are not Holdfast's ({name}); name an empty or a missing folder, nothing was changed", dir.display())
@@ -211,7 +214,7 @@ fn known_layout(
     let mut unplaced = dirs.iter().zip(files).filter(|(_, f)| f.is_none()).map(|(d, _)| d.clone());
     ensure!(
         ordered[0].is_some(),
-        "{} is missing: it keeps the cluster's metadata; bring it back and start again, nothing was changed",
+        "{} is missing or empty: it keeps the cluster's metadata; bring it back and start again, nothing was changed",
         known.dirs[0].display()
     );
     let dirs: Vec<PathBuf> = ordered.into_iter().map(|d| d.or_else(|| unplaced.next())).map(|d| d.expect("as many as places")).collect();

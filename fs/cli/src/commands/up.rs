@@ -33,6 +33,7 @@ pub fn run(args: Up) -> anyhow::Result<()> {
         format::format(&p.layout, &disk)?;
     }
     let keys = credentials::load(&disk, &p.layout.credentials())?;
+    credentials::warn_if_shared(&p.layout.credentials());
     if first {
         say(&format!("credentials: {} (profile default)", p.layout.credentials().display()));
     } else {
@@ -59,9 +60,22 @@ fn prepare(args: &Up, disk: &dyn Disk) -> anyhow::Result<Prepared> {
     storage::refuse(&layout, disk)?;
     if let Some(m) = &mount {
         holdfast_fs_fuse::check_mountpoint(&m.mountpoint)?;
+        keep_apart(&m.mountpoint, &layout)?;
     }
     let s3 = args.s3.map(|a| TcpListener::bind(a).with_context(|| format!("cannot serve S3 on {a}"))).transpose()?;
     Ok(Prepared { layout, mount, s3 })
+}
+
+/// A mount over a data folder, or within one, would hide what it is made of.
+fn keep_apart(point: &std::path::Path, layout: &Layout) -> anyhow::Result<()> {
+    let real = |p: &std::path::Path| std::fs::canonicalize(p).unwrap_or_else(|_| p.to_path_buf());
+    let point = real(point);
+    for dir in layout.dirs.iter().map(|d| real(d)) {
+        if dir.starts_with(&point) || point.starts_with(&dir) {
+            bail!("the mount point {} and the data folder {} lie one in the other; choose another mount point, nothing was changed", point.display(), dir.display());
+        }
+    }
+    Ok(())
 }
 
 fn mount_options(args: &Up, point: &std::path::Path) -> anyhow::Result<MountOptions> {
@@ -152,12 +166,22 @@ async fn serve(p: Prepared, disk: Arc<RealDisk>, keys: credentials::Credentials,
     };
     let drained = tokio::select! {
         d = drain => d,
-        _ = interrupt.recv() => Err(anyhow::anyhow!("interrupted again before everything was drained; what was not acknowledged may be lost")),
+        _ = interrupt.recv() => end_at_once(running.mount.as_ref().map(|m| m.point.as_path())),
     };
     drop(stop_admin);
     admin.abort();
     drained?;
     why.map_or(Ok(()), |w| Err(anyhow::anyhow!(w)))
+}
+
+/// Whoever interrupts twice does not want to wait: threads that still drain are left behind.
+fn end_at_once(mount: Option<&std::path::Path>) -> ! {
+    eprintln!("holdfast: interrupted again before everything was drained; what was not acknowledged as durable may be lost");
+    if let Some(point) = mount.and_then(|m| std::ffi::CString::new(m.as_os_str().as_encoded_bytes()).ok()) {
+        // SAFETY: a plain call on a string that lives for the call. Nobody serves the mount any more: it goes out of the tree.
+        unsafe { libc::umount2(point.as_ptr(), libc::MNT_DETACH) };
+    }
+    std::process::exit(1)
 }
 
 /// Each segment of a log is an open file: the soft limit goes up to the hard one.

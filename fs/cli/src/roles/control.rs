@@ -53,11 +53,12 @@ impl Control for Cluster {
                 total += s.total;
                 used += s.used;
                 live += s.live;
-                let why = o.failure();
-                let state = match (&why, o.was_open()) {
-                    (None, _) => "up",
-                    (Some(_), true) => "failed",
-                    (Some(_), false) => "lost",
+                let corrupt = r.reports.corrupt(o.id);
+                let (state, why) = match (o.failure(), o.damage()) {
+                    (Some(why), _) => (if o.was_open() { "failed" } else { "lost" }, Some(why)),
+                    (None, Some(what)) => ("damaged", Some(what)),
+                    (None, None) if corrupt > 0 => ("damaged", Some(format!("reads met {corrupt} corrupt shards"))),
+                    (None, None) => ("up", None),
                 };
                 json!({ "id": o.id.to_string(), "path": o.path, "state": state, "why": why, "used": s.used, "live": s.live, "free": s.free, "total": s.total,
                         "domain": o.domain() })

@@ -4,6 +4,7 @@
 
 use super::kernel::Kernel;
 use super::reconcile;
+use super::reports::Reports;
 use super::storage::{self, OsdState};
 use crate::admin::client::SOURCE_PREFIX;
 use crate::layout::Layout;
@@ -11,7 +12,7 @@ use anyhow::anyhow;
 use bytes::Bytes;
 use holdfast_fs_fuse::{Binding, MountOptions, Mounted, Unmounted, VfsAdapter};
 use holdfast_fs_vfs::Vfs;
-use holdfast_meta_client::{MetaService, NoEvents};
+use holdfast_meta_client::{MetaError, MetaService, NoEvents};
 use holdfast_meta_server::{Service, StripeReaper};
 use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_base::budget::Budget;
@@ -65,6 +66,7 @@ pub struct Running {
     pub layout: Layout,
     pub shares: Shares,
     pub osds: Vec<OsdState>,
+    pub reports: Arc<Reports>,
     pub objects: Arc<Cluster>,
     pub service: Arc<Service>,
     pub vfs: Option<Arc<Vfs>>,
@@ -83,9 +85,17 @@ pub struct Mount {
 }
 
 impl Running {
-    /// One sentence for each OSD that is out of service.
+    /// One sentence for each OSD that does not hold what it should: out of service, or found damaged.
     pub fn losses(&self) -> Vec<String> {
-        self.osds.iter().filter_map(|o| Some(format!("{} is lost: {}", o.id, o.failure()?))).collect()
+        self.osds
+            .iter()
+            .filter_map(|o| match (o.failure(), o.damage(), self.reports.corrupt(o.id)) {
+                (Some(why), ..) => Some(format!("{} is lost: {why}", o.id)),
+                (None, Some(what), _) => Some(format!("{} is damaged: {what}", o.id)),
+                (None, None, n) if n > 0 => Some(format!("{} is damaged: reads met {n} corrupt shards", o.id)),
+                _ => None,
+            })
+            .collect()
     }
 }
 
@@ -176,7 +186,8 @@ async fn open(plan: Plan) -> anyhow::Result<Opened> {
     let budget = Budget::new(shares.files);
     let (states, osds, services) = storage::open(&layout, disk.clone(), shares, &mut registry).await?;
     let config = ObjectsConfig { cache_bytes: shares.files / 2, ..ObjectsConfig::default() };
-    let objects = Cluster::new(services, budget.clone(), config);
+    let reports = Arc::new(Reports::default());
+    let objects = Cluster::with_repair(services, budget.clone(), config, reports.clone());
     objects.metrics().register(registry.sub_registry_with_prefix("holdfast"));
 
     let service = storage::open_metadata(&layout, disk, clock.clone(), shares, &mut registry).await?;
@@ -196,6 +207,7 @@ async fn open(plan: Plan) -> anyhow::Result<Opened> {
         layout,
         shares,
         osds: states,
+        reports,
         objects,
         service,
         vfs,
@@ -321,6 +333,8 @@ fn start_reconcile(running: &Arc<Running>, osds: &[Osd]) {
         match pass.await {
             Ok(0) => {}
             Ok(n) => tracing::info!("reconcile: deleted {n} stripes that nothing refers to"),
+            // The end of the process ends its session too.
+            Err(e) if matches!(e.downcast_ref(), Some(MetaError::Evicted)) => tracing::debug!("reconcile was cut short"),
             Err(e) => tracing::warn!("reconcile stopped, the next start tries again: {e:#}"),
         }
     });

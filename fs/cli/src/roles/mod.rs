@@ -6,4 +6,5 @@ pub mod format;
 pub mod gateway;
 mod kernel;
 pub mod reconcile;
+pub mod reports;
 pub mod storage;

@@ -36,6 +36,8 @@ pub struct OsdState {
     pub path: PathBuf,
     service: Arc<dyn ShardService>,
     open: bool,
+    /// Faults this start found in its log: shards that are gone.
+    faults: usize,
 }
 
 impl OsdState {
@@ -46,7 +48,11 @@ impl OsdState {
     pub fn space(&self) -> OsdSpace {
         if self.open { self.service.space() } else { OsdSpace::default() }
     }
-    /// Whether this start found it whole.
+    /// What this start found broken in it, if it serves all the same.
+    pub fn damage(&self) -> Option<String> {
+        (self.faults > 0).then(|| format!("{} places of its log were not readable at the start: shards are gone, and are read from the other OSDs", self.faults))
+    }
+    /// Whether this start could open it.
     pub fn was_open(&self) -> bool {
         self.open
     }
@@ -170,13 +176,17 @@ pub async fn open(layout: &Layout, disk: Arc<RealDisk>, shares: Shares, registry
                         tracing::info!("{id}: the log's tail was torn and is cut off: {torn:?}");
                     }
                     for fault in &start.recovery.faults {
-                        tracing::error!("{id}: {fault:?}");
+                        tracing::debug!("{id}: {fault:?}");
+                    }
+                    let faults = start.recovery.faults.len();
+                    if faults > 0 {
+                        tracing::error!("{id}: {faults} places of its log in {} are not readable; their shards are read from the other OSDs", path.display());
                     }
                     osd.metrics().register(
                         registry.sub_registry_with_prefix("holdfast").sub_registry_with_label(("osd".into(), id.0.to_string().into())),
                     );
                     let service: Arc<dyn ShardService> = Arc::new(osd.clone());
-                    states.push(OsdState { id: *id, path: path.clone(), service: service.clone(), open: true });
+                    states.push(OsdState { id: *id, path: path.clone(), service: service.clone(), open: true, faults });
                     services.push(service);
                     osds.push(osd);
                     continue;
@@ -189,7 +199,7 @@ pub async fn open(layout: &Layout, disk: Arc<RealDisk>, shares: Shares, registry
             Err(e) => e.to_string(),
         };
         let service: Arc<dyn ShardService> = Arc::new(DownOsd { osd: *id, why: lost });
-        states.push(OsdState { id: *id, path: path.clone(), service: service.clone(), open: false });
+        states.push(OsdState { id: *id, path: path.clone(), service: service.clone(), open: false, faults: 0 });
         services.push(service);
     }
     Ok((states, osds, services))
