@@ -12,7 +12,7 @@ source_of() { { cat /etc/apt/sources.list /etc/apt/sources.list.d/*.sources 2>/d
 mirror=$(source_of '/^deb / {print $2} /^URIs:/ {print $2}')
 suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
 finish() {
-  for m in dev/shm dev/pts dev proc sys; do umount -l "$root/$m" 2>/dev/null || true; done
+  for m in dev/shm dev/pts dev proc sys .; do umount -l "$root/$m" 2>/dev/null || true; done
   [ -n "${CHROOT:-}" ] || rm -rf --one-file-system "$root"
 }
 trap finish EXIT
@@ -27,6 +27,8 @@ cp -r /etc/ssl/certs "$root/etc/ssl/"
 cp /etc/hosts "$root/etc/hosts"
 toolchain=$(rustc --print sysroot)
 mkdir -p "$root/opt/rust" && cp -r "$toolchain/." "$root/opt/rust/"
+# A machine has a root filesystem in its mount table: Holdfast looks there for what it lies on.
+mount --bind "$root" "$root"
 for m in proc sys; do mount --rbind "/$m" "$root/$m" && mount --make-rslave "$root/$m"; done
 mount --bind /dev "$root/dev"; mount --bind /dev/pts "$root/dev/pts"; mount -t tmpfs none "$root/dev/shm"
 rm -rf "$root/root/holdfast"

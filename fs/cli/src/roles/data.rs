@@ -185,7 +185,8 @@ async fn open(plan: Plan) -> anyhow::Result<Opened> {
     disk.metrics().register(registry.sub_registry_with_prefix("holdfast"));
     let budget = Budget::new(shares.files);
     let (states, osds, services) = storage::open(&layout, disk.clone(), shares, &mut registry).await?;
-    let config = ObjectsConfig { cache_bytes: shares.files / 2, ..ObjectsConfig::default() };
+    // A shard that comes too late stays missing until there is repair: until then a slow device is waited for, up to the longest hedge.
+    let config = ObjectsConfig { cache_bytes: shares.files / 2, hedge_min: ObjectsConfig::default().hedge_max, ..ObjectsConfig::default() };
     let reports = Arc::new(Reports::default());
     let objects = Cluster::with_repair(services, budget.clone(), config, reports.clone());
     objects.metrics().register(registry.sub_registry_with_prefix("holdfast"));
