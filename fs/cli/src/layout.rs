@@ -148,7 +148,10 @@ fn refuse_foreign(disk: &dyn Disk, dir: &Path) -> anyhow::Result<()> {
     }
     let names = disk.list(dir)?;
     if names.iter().any(|n| n == "lock" || n == "meta" || n.starts_with("osd.")) {
-        bail!("{} looks like a data folder whose {FILE} is gone; restore that file (another data folder of the cluster has its like), nothing was changed", dir.display());
+        bail!(
+            "{} looks like a data folder whose {FILE} is gone; restore that file (another data folder of the cluster has its like), nothing was changed",
+            dir.display()
+        );
     }
     match names.iter().find(|n| *n != "lost+found") {
         Some(name) => {

@@ -72,7 +72,11 @@ fn keep_apart(point: &std::path::Path, layout: &Layout) -> anyhow::Result<()> {
     let point = real(point);
     for dir in layout.dirs.iter().map(|d| real(d)) {
         if dir.starts_with(&point) || point.starts_with(&dir) {
-            bail!("the mount point {} and the data folder {} lie one in the other; choose another mount point, nothing was changed", point.display(), dir.display());
+            bail!(
+                "the mount point {} and the data folder {} lie one in the other; choose another mount point, nothing was changed",
+                point.display(),
+                dir.display()
+            );
         }
     }
     Ok(())

@@ -50,7 +50,9 @@ impl OsdState {
     }
     /// What this start found broken in it, if it serves all the same.
     pub fn damage(&self) -> Option<String> {
-        (self.faults > 0).then(|| format!("{} places of its log were not readable at the start: shards are gone, and are read from the other OSDs", self.faults))
+        (self.faults > 0).then(|| {
+            format!("{} places of its log were not readable at the start: shards are gone, and are read from the other OSDs", self.faults)
+        })
     }
     /// Whether this start could open it.
     pub fn was_open(&self) -> bool {
@@ -180,7 +182,10 @@ pub async fn open(layout: &Layout, disk: Arc<RealDisk>, shares: Shares, registry
                     }
                     let faults = start.recovery.faults.len();
                     if faults > 0 {
-                        tracing::error!("{id}: {faults} places of its log in {} are not readable; their shards are read from the other OSDs", path.display());
+                        tracing::error!(
+                            "{id}: {faults} places of its log in {} are not readable; their shards are read from the other OSDs",
+                            path.display()
+                        );
                     }
                     osd.metrics().register(
                         registry.sub_registry_with_prefix("holdfast").sub_registry_with_label(("osd".into(), id.0.to_string().into())),
