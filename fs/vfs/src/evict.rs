@@ -19,7 +19,10 @@ impl Vfs {
         }
         self.metrics().vfs_evictions.inc();
         tracing::warn!(session = %old.id, "session evicted: unpublished data is lost");
-        for inode in self.inodes.iter() {
+        let mut inodes: Vec<_> = self.inodes.iter().map(|i| i.clone()).collect();
+        // In an order that does not depend on the table's.
+        inodes.sort_unstable_by_key(|i| i.ino);
+        for inode in inodes {
             let lost = !inode.state.lock().is_clean();
             if lost {
                 self.record_error(&old, &inode, Error::Io);
@@ -37,7 +40,8 @@ impl Vfs {
     }
 
     async fn reconnect(&self, generation: u64) {
-        let nodes: Vec<_> = self.inodes.iter().map(|i| i.ino).collect();
+        let mut nodes: Vec<_> = self.inodes.iter().map(|i| i.ino).collect();
+        nodes.sort_unstable();
         self.notify.inc_epoch().await;
         for ino in nodes {
             self.notify.inval_inode(self.node_of(ino), 0, 0).await;
@@ -56,7 +60,8 @@ impl Vfs {
             }
         };
         // Inodes without a name lived only by the old session's handles.
-        let handles: Vec<_> = self.handles.iter().map(|h| (*h.key(), h.clone())).collect();
+        let mut handles: Vec<_> = self.handles.iter().map(|h| (*h.key(), h.clone())).collect();
+        handles.sort_unstable_by_key(|h| h.0);
         let mut counted = Vec::new();
         for (id, handle) in handles {
             match session.meta.opened(handle.inode.ino).await {

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use holdfast_objstore_proto::meta::{Attr, CHUNK_BYTES, Kind, MappedExtent, TimeNs};
 use holdfast_objstore_proto::{InodeId, StripeMeta};
 use parking_lot::Mutex;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -76,7 +76,7 @@ pub struct State {
     /// The same for such writers alone.
     pub write_gate: Option<u64>,
     /// Names in this directory the kernel may remember, kept only for kernels without epochs.
-    pub names: HashSet<Bytes>,
+    pub names: BTreeSet<Bytes>,
 }
 
 /// Write errors, each delivered once to every handle that was open, or to the next that opens.

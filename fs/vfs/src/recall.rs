@@ -189,7 +189,7 @@ impl Vfs {
         let dir = yielding.inode;
         let node = self.node_of(dir.ino);
         if !self.has_epochs().await || !self.notify.inc_epoch().await {
-            let mut names: Vec<Bytes> = dir.state.lock().names.drain().collect();
+            let mut names: Vec<Bytes> = std::mem::take(&mut dir.state.lock().names).into_iter().collect();
             if let Some(name) = name.filter(|n| !names.contains(n)) {
                 names.push(name);
             }

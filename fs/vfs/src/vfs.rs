@@ -21,7 +21,7 @@ use holdfast_objstore_client::Objects;
 use holdfast_objstore_proto::InodeId;
 use holdfast_objstore_proto::meta::{Attr, Bucket, Kind, Name, Shape, TimeNs};
 use parking_lot::Mutex;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -68,7 +68,7 @@ pub struct Vfs {
     pub(crate) handles: DashMap<u64, Arc<Handle>>,
     next_handle: AtomicU64,
     /// Inodes with unpublished changes.
-    pub(crate) active: Mutex<HashMap<InodeId, Arc<Inode>>>,
+    pub(crate) active: Mutex<BTreeMap<InodeId, Arc<Inode>>>,
     /// Inodes with dirty pages since the budget was last tight.
     pub(crate) pressable: Mutex<Vec<Arc<Inode>>>,
     /// Stripes in flight from buffered writes.

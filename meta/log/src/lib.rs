@@ -8,4 +8,5 @@ pub mod raft;
 pub mod seam;
 pub mod solo;
 
+pub use holdfast_objstore_osd::log::Blocking;
 pub use seam::*;

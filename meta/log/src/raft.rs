@@ -11,6 +11,7 @@ mod machine;
 mod network;
 mod record;
 mod recover;
+mod runtime;
 mod store;
 mod types;
 mod wal;
@@ -53,7 +54,7 @@ pub struct Config {
     pub address: String,
     /// Whether a missing write-ahead log is made. Only for a cluster that is new: else a lost log would pass as an empty one.
     pub create: bool,
-    /// Identity of a newly made log: random.
+    /// Identity of a newly made log: random. It also seeds what openraft draws.
     pub id: u128,
     /// A checkpoint of the state is begun when this many bytes were written since the last one.
     pub checkpoint_bytes: u64,
@@ -122,6 +123,7 @@ pub async fn open(
     let machine = Machine::restore(wal.clone(), sm, index, tail.as_ref()).map_err(Error::Failed)?;
     let shared = machine.shared();
     let store = Store { wal: wal.clone(), clock };
+    runtime::seed(config.id as u64);
     let raft = Raft::new(config.node, Arc::new(raft_config()?), network::NoNetwork, store, machine).await.map_err(failed)?;
     let this = Arc::new(RaftLog {
         raft,
@@ -195,6 +197,7 @@ impl RaftLog {
             "leads",
         );
         let metrics = tokio::select! {
+            biased;
             metrics = ready => metrics.map_err(failed)?,
             () = self.ended() => return Err(self.health.failed()),
         };

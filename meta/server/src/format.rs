@@ -48,7 +48,7 @@ pub async fn format(
     let file = disk.open(&superblock::state_path(dir), Open::CreateNew)?;
     disk.sync_dir(dir)?;
     let config = StateConfig::default();
-    let state = State::open(Store::open(file, config.cache_bytes)?, config, Metrics::default())?;
+    let state = State::open(Store::open(file, config.cache_bytes, log.log.blocking)?, config, Metrics::default())?;
     let log = raft::open(disk.clone(), vec![wal], raft::Config { create: true, ..log }, clock, state.clone()).await?;
     let checkpoint = state.checkpoint().await;
     log.shutdown().await;

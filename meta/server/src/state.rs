@@ -86,6 +86,7 @@ impl State {
     pub(crate) fn open(store: Store, config: StateConfig, metrics: Metrics) -> Result<Arc<Self>, StateError> {
         let mut layers = Layers::default();
         let mut reached = Reached::default();
+        let blocking = store.blocking();
         if let Some(mark) = store.mark()? {
             reached.applied = mark.applied;
             layers.mark = mark;
@@ -95,7 +96,7 @@ impl State {
         initialise(&mut layers)?;
         let (folder, jobs) = Folder::new();
         let state = Arc::new(Self::build(layers, Some(store), Some(folder), reached, config, metrics));
-        fold::start(&state, jobs)?;
+        fold::start(&state, jobs, blocking)?;
         Ok(state)
     }
 
@@ -201,15 +202,14 @@ impl State {
             Job { overlay, mark: layers.mark.clone(), generation: layers.generation }
         };
         if !folder.send(job) {
-            self.fail(&StateError("the checkpoint thread has ended".into()));
+            self.fail(&StateError("the checkpoint worker has ended".into()));
         }
     }
 
-    /// Folds one sealed overlay; on the fold thread.
-    fn fold(&self, job: Job) -> Result<(), StateError> {
+    /// Folds one sealed overlay; for the worker.
+    async fn fold(&self, job: Job, pause: fold::Pause) -> Result<(), StateError> {
         let store = self.store.as_ref().expect("only a state with a file folds");
-        let mut pace = fold::Pace::new(self);
-        store.fold(&job.overlay, &job.mark, |bytes| pace.did(bytes))?;
+        store.fold(&job.overlay, &job.mark, || pause.between_slices(self.in_a_hurry())).await?;
         let snapshot = store.snapshot()?;
         let old = {
             let mut layers = self.layers.write();
@@ -261,7 +261,7 @@ impl State {
         self.hurry.store(true, Ordering::Relaxed);
     }
 
-    /// Checkpoints and ends the fold thread. Later batches fail. The file is let go of with the last reference the caller has.
+    /// Checkpoints and ends the fold worker. Later batches fail. The file is let go of with the last reference the caller has.
     pub(crate) async fn close(&self) -> Result<(), StateError> {
         self.hurry();
         self.checkpoint().await?;

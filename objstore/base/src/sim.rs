@@ -9,6 +9,7 @@ mod crash;
 mod disk;
 mod fault;
 mod file;
+mod image;
 pub mod rng;
 mod state;
 

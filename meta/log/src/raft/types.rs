@@ -41,7 +41,7 @@ impl RaftTypeConfig for Types {
     type Vote = Vote;
     type Payload = Payload;
     type Entry = RaftEntry;
-    type AsyncRuntime = openraft_rt_tokio::TokioRuntime;
+    type AsyncRuntime = super::runtime::Runtime;
     type Responder<T>
         = openraft::impls::ProgressResponder<Self, T>
     where

@@ -74,7 +74,7 @@ impl Service {
         }
         let metrics = Metrics::default();
         let file = disk.open(&superblock::state_path(&dir), Open::Existing)?;
-        let state = State::open(Store::open(file, config.state.cache_bytes)?, config.state.clone(), metrics.clone())?;
+        let state = State::open(Store::open(file, config.state.cache_bytes, log.log.blocking)?, config.state.clone(), metrics.clone())?;
         let wal = superblock::wal_path(&dir);
         let log = raft::Config { create: false, ..log };
         let log = raft::open(disk, vec![wal], log, clock.clone(), state.clone()).await?;

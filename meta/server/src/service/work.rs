@@ -78,6 +78,7 @@ impl Work {
     async fn or_stop<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut stop = self.stop.subscribe();
         tokio::select! {
+            biased;
             _ = stop.wait_for(|s| *s) => None,
             done = work => Some(done),
         }

@@ -3,9 +3,11 @@
 //! What it is: a [`StorageBackend`] that turns redb's reads and writes at any offset into whole blocks, writing through.
 //! What always holds: no byte is kept here, so what redb synced is what the device has. The door's futures are driven
 //! only on threads that poll nothing else: a call from a runtime's thread (a cold read below `apply` or a lookup) hops to the
-//! reader thread, because a file may complete on a ring that the very runtime would have to poll.
+//! reader thread, because a file may complete on a ring that the very runtime would have to poll. Where blocking is to be done on
+//! the spot (simulated files, which complete when polled) there is no such thread.
 //! What it leaves out: caching (redb's page cache does it) and locks (the folder has one owner).
 
+use holdfast_meta_log::Blocking;
 use holdfast_objstore_base::buf::{AlignedBuf, is_aligned};
 use holdfast_objstore_base::disk::{DiskError, File};
 use holdfast_objstore_base::units::{BLOCK, block_up};
@@ -32,8 +34,8 @@ pub(crate) struct FileBackend {
     file: Arc<dyn File>,
     /// Writes of part of a block read it first; two of them must not cross.
     partial: Mutex<()>,
-    /// To the reader thread; it ends when this is dropped.
-    jobs: Mutex<mpsc::Sender<Job>>,
+    /// To the reader thread, if there is to be one; it ends when this is dropped.
+    jobs: Option<Mutex<mpsc::Sender<Job>>>,
 }
 
 impl std::fmt::Debug for FileBackend {
@@ -47,31 +49,39 @@ fn io_error(e: DiskError) -> io::Error {
 }
 
 impl FileBackend {
-    pub(crate) fn new(file: Arc<dyn File>) -> io::Result<Self> {
-        let (jobs, queue) = mpsc::channel::<Job>();
-        std::thread::Builder::new().name("state-io".into()).spawn(move || {
-            mark_plain_thread();
-            while let Ok(job) = queue.recv() {
-                job();
-            }
-        })?;
-        Ok(Self { file, partial: Mutex::new(()), jobs: Mutex::new(jobs) })
+    pub(crate) fn new(file: Arc<dyn File>, blocking: Blocking) -> io::Result<Self> {
+        let jobs = match blocking {
+            Blocking::Here => None,
+            Blocking::Pool => Some(Mutex::new(reader_thread()?)),
+        };
+        Ok(Self { file, partial: Mutex::new(()), jobs })
     }
 
     /// Runs `work` where it may block: here, or on the reader thread.
     fn on_plain_thread<T: Send + 'static>(&self, work: impl FnOnce(&dyn File) -> io::Result<T> + Send + 'static) -> io::Result<T> {
-        if PLAIN.with(Cell::get) {
+        let Some(jobs) = self.jobs.as_ref().filter(|_| !PLAIN.with(Cell::get)) else {
             return work(&*self.file);
-        }
+        };
         let (tell, told) = mpsc::sync_channel(1);
         let file = self.file.clone();
         let job: Job = Box::new(move || {
             // The one who asked waits below, so this cannot fail.
             let _ = tell.send(work(&*file));
         });
-        self.jobs.lock().send(job).map_err(|_| io::Error::other("the state's reader thread has ended"))?;
+        jobs.lock().send(job).map_err(|_| io::Error::other("the state's reader thread has ended"))?;
         told.recv().map_err(|_| io::Error::other("the state's reader thread has ended"))?
     }
+}
+
+fn reader_thread() -> io::Result<mpsc::Sender<Job>> {
+    let (jobs, queue) = mpsc::channel::<Job>();
+    std::thread::Builder::new().name("state-io".into()).spawn(move || {
+        mark_plain_thread();
+        while let Ok(job) = queue.recv() {
+            job();
+        }
+    })?;
+    Ok(jobs)
 }
 
 /// Reads `len` bytes at any offset.
@@ -128,7 +138,7 @@ impl StorageBackend for FileBackend {
         }
         let partial = !offset.is_multiple_of(BLOCK as u64) || !data.len().is_multiple_of(BLOCK);
         let _one_at_a_time = partial.then(|| self.partial.lock());
-        if PLAIN.with(Cell::get) {
+        if self.jobs.is_none() || PLAIN.with(Cell::get) {
             return write_any(&*self.file, offset, data);
         }
         let data = data.to_vec();

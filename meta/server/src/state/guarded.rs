@@ -24,6 +24,13 @@ impl<T> Guarded<T> {
     pub(super) fn new(inner: T) -> Self {
         Self(ManuallyDrop::new(inner))
     }
+
+    /// Out of the guard again, for a call that consumes it.
+    pub(super) fn into_inner(self) -> T {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is never dropped, so nothing takes the value again.
+        unsafe { ManuallyDrop::take(&mut this.0) }
+    }
 }
 
 impl<T> Deref for Guarded<T> {

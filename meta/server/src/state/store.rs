@@ -4,13 +4,15 @@
 //! What it leaves out: what rows mean; when to commit.
 
 use super::backend::FileBackend;
+use super::fold::SLICE_BYTES;
 use super::guarded::{Guarded, guard};
 use super::overlay::Overlay;
 use bytes::Bytes;
 use holdfast_meta_core::StateError;
+use holdfast_meta_log::Blocking;
 use holdfast_objstore_base::checksum::crc32c_parts;
 use holdfast_objstore_base::disk::File;
-use redb::{Database, ReadOnlyTable, ReadableDatabase, TableDefinition};
+use redb::{Database, ReadOnlyTable, ReadableDatabase, TableDefinition, WriteTransaction};
 use std::sync::Arc;
 
 /// Key → value of the metadata state.
@@ -32,6 +34,7 @@ pub(crate) struct Mark {
 
 pub(crate) struct Store {
     db: Guarded<Database>,
+    blocking: Blocking,
 }
 
 /// A consistent view of the durable layer.
@@ -67,14 +70,19 @@ fn unseal<'a>(key: &[u8], stored: &'a [u8]) -> Result<&'a [u8], StateError> {
 }
 
 impl Store {
-    /// Opens the file, or makes the database in an empty one. Blocks; not for a runtime's thread.
-    pub(crate) fn open(file: Arc<dyn File>, cache_bytes: usize) -> Result<Self, StateError> {
-        let backend = FileBackend::new(file).map_err(|e| error("start the reader thread", e))?;
+    /// Opens the file, or makes the database in an empty one. Blocks; not for a runtime's thread, unless `blocking` says so.
+    pub(crate) fn open(file: Arc<dyn File>, cache_bytes: usize, blocking: Blocking) -> Result<Self, StateError> {
+        let backend = FileBackend::new(file, blocking).map_err(|e| error("start the reader thread", e))?;
         guard(|| {
             let db =
                 redb::Builder::new().set_cache_size(cache_bytes).create_with_backend(backend).map_err(|e| error("open the state", e))?;
-            Ok(Self { db: Guarded::new(db) })
+            Ok(Self { db: Guarded::new(db), blocking })
         })
+    }
+
+    /// Where its work that blocks is to run.
+    pub(crate) fn blocking(&self) -> Blocking {
+        self.blocking
     }
 
     /// The mark of the last commit, if there was one.
@@ -113,40 +121,61 @@ impl Store {
         })
     }
 
-    /// Folds `overlay` in, in one durable commit. `pace` is called with the bytes of each row. Blocks.
-    pub(crate) fn fold(&self, overlay: &Overlay, mark: &Mark, pace: impl FnMut(usize)) -> Result<(), StateError> {
-        guard(|| self.write(overlay, mark, pace))
-    }
-
-    fn write(&self, overlay: &Overlay, mark: &Mark, mut pace: impl FnMut(usize)) -> Result<(), StateError> {
-        let mut write = self.db.begin_write().map_err(|e| error("checkpoint", e))?;
-        // A crash must not make the next start walk the whole file.
-        write.set_quick_repair(true);
-        {
-            let mut rows = write.open_table(ROWS).map_err(|e| error("checkpoint", e))?;
-            let mut sealed = Vec::new();
-            for (key, value) in overlay.iter() {
-                match value {
-                    Some(v) => {
-                        sealed.clear();
-                        sealed.extend_from_slice(v);
-                        sealed.extend_from_slice(&seal(key, v));
-                        rows.insert(key, sealed.as_slice()).map(drop)
-                    }
-                    None => rows.remove(key).map(drop),
-                }
-                .map_err(|e| error("checkpoint", e))?;
-                pace(key.len() + value.map_or(0, Bytes::len));
-            }
-            let mut about = write.open_table(ABOUT).map_err(|e| error("checkpoint", e))?;
-            let entries: [(&str, &[u8]); 3] =
-                [("version", &VERSION.to_be_bytes()), ("applied", &mark.applied.to_be_bytes()), ("tail", &mark.tail)];
-            for (name, value) in entries {
-                about.insert(name, value).map_err(|e| error("checkpoint", e))?;
-            }
+    /// Folds `overlay` in, in one durable commit. Blocks while it writes; `pause` is waited for between slices.
+    pub(crate) async fn fold<P: Future<Output = ()>>(
+        &self,
+        overlay: &Overlay,
+        mark: &Mark,
+        pause: impl Fn() -> P,
+    ) -> Result<(), StateError> {
+        let write = guard(|| {
+            let mut write = self.db.begin_write().map_err(|e| error("checkpoint", e))?;
+            // A crash must not make the next start walk the whole file.
+            write.set_quick_repair(true);
+            Ok(Guarded::new(write))
+        })?;
+        let mut rows = overlay.iter();
+        while guard(|| write_slice(&write, &mut rows))? {
+            pause().await;
         }
-        write.commit().map_err(|e| error("checkpoint", e))
+        guard(|| {
+            let write = write.into_inner();
+            write_mark(&write, mark)?;
+            write.commit().map_err(|e| error("checkpoint", e))
+        })
     }
+}
+
+/// Writes rows of one slice; whether there may be more.
+fn write_slice<'a>(write: &WriteTransaction, rows: &mut impl Iterator<Item = (&'a [u8], Option<&'a Bytes>)>) -> Result<bool, StateError> {
+    let mut table = write.open_table(ROWS).map_err(|e| error("checkpoint", e))?;
+    let (mut sealed, mut bytes) = (Vec::new(), 0);
+    for (key, value) in rows {
+        match value {
+            Some(v) => {
+                sealed.clear();
+                sealed.extend_from_slice(v);
+                sealed.extend_from_slice(&seal(key, v));
+                table.insert(key, sealed.as_slice()).map(drop)
+            }
+            None => table.remove(key).map(drop),
+        }
+        .map_err(|e| error("checkpoint", e))?;
+        bytes += key.len() + value.map_or(0, Bytes::len);
+        if bytes >= SLICE_BYTES {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn write_mark(write: &WriteTransaction, mark: &Mark) -> Result<(), StateError> {
+    let mut about = write.open_table(ABOUT).map_err(|e| error("checkpoint", e))?;
+    let entries: [(&str, &[u8]); 3] = [("version", &VERSION.to_be_bytes()), ("applied", &mark.applied.to_be_bytes()), ("tail", &mark.tail)];
+    for (name, value) in entries {
+        about.insert(name, value).map_err(|e| error("checkpoint", e))?;
+    }
+    Ok(())
 }
 
 impl Snapshot {

@@ -4,6 +4,7 @@ use super::*;
 use crate::testing::seeds;
 use bytes::Bytes;
 use holdfast_meta_core::{Kv, KvRead, MemKv};
+use holdfast_meta_log::Blocking;
 use holdfast_objstore_base::disk::{Disk, Open};
 use holdfast_objstore_base::sim::{Rng, SimDisk};
 use std::ops::ControlFlow;
@@ -20,7 +21,7 @@ fn config() -> StateConfig {
 fn open(disk: &SimDisk) -> Arc<State> {
     let file = disk.open(Path::new(FILE), Open::Create).expect("opens");
     disk.sync_dir(Path::new("")).expect("syncs");
-    State::open(Store::open(file, 1 << 20).expect("a database"), config(), Metrics::default()).expect("a state")
+    State::open(Store::open(file, 1 << 20, Blocking::Pool).expect("a database"), config(), Metrics::default()).expect("a state")
 }
 
 type Change = (Vec<u8>, Option<Bytes>);
@@ -209,10 +210,10 @@ async fn a_batch_that_failed_half_way_never_gets_into_the_file() {
 async fn a_state_of_a_newer_format_is_refused() {
     let disk = SimDisk::new(5);
     let file = disk.open(Path::new(FILE), Open::Create).expect("opens");
-    let store = Store::open(file.clone(), 1 << 20).expect("a database");
+    let store = Store::open(file.clone(), 1 << 20, Blocking::Pool).expect("a database");
     store.write_version(store::VERSION + 1);
     drop(store);
-    let refused = Store::open(file, 1 << 20).expect("a database").mark();
+    let refused = Store::open(file, 1 << 20, Blocking::Pool).expect("a database").mark();
     assert!(refused.is_err_and(|e| e.0.contains("newer")));
 }
 
@@ -233,7 +234,7 @@ async fn a_damaged_file_is_an_error_not_a_panic() {
         let at = Rng::new(seed).below(len / 4096) * 4096;
         assert!(disk.corrupt(Path::new(FILE), at..at + 4096, seed));
         let file = disk.open(Path::new(FILE), Open::Existing).expect("opens");
-        let used = Store::open(file, 1 << 20).and_then(|s| State::open(s, config(), Metrics::default())).and_then(|s| {
+        let used = Store::open(file, 1 << 20, Blocking::Pool).and_then(|s| State::open(s, config(), Metrics::default())).and_then(|s| {
             s.view(|l| {
                 l.scan(&[FAMILY], &[FAMILY + 1], &mut |k, v| {
                     assert_eq!((k.len(), v), (3, &[k[2]; 500][..]), "seed {seed}: a wrong row is never shown");

@@ -195,6 +195,7 @@ where
         (false, true) => first.next().await,
         (true, false) => second.next().await,
         (false, false) => tokio::select! {
+            biased;
             answer = first.next() => answer,
             answer = second.next() => answer,
         },

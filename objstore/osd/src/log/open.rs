@@ -411,7 +411,7 @@ fn assemble(
         checkpointed: root.checkpointed,
     };
     let estimate = (config.cache_bytes / 1024).clamp(16, 1 << 20) as usize;
-    let heads = quick_cache::sync::Cache::with_weighter(estimate, config.cache_bytes.max(1), HeadWeight);
+    let heads = quick_cache::sync::Cache::with(estimate, config.cache_bytes.max(1), HeadWeight, Default::default(), Default::default());
     Log(Arc::new(Shared {
         disk,
         dir: dir.to_path_buf(),

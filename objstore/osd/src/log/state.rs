@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use quick_cache::Weighter;
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::{Notify, Semaphore};
@@ -41,7 +42,7 @@ pub(super) struct Shared {
     pub checkpointing: Semaphore,
     /// Held while the root file is composed and written, on a thread that may block.
     pub root_writes: Mutex<()>,
-    pub heads: quick_cache::sync::Cache<Position, Arc<Head>, HeadWeight>,
+    pub heads: quick_cache::sync::Cache<Position, Arc<Head>, HeadWeight, BuildHasherDefault<PositionHash>>,
     pub counters: Counters,
 }
 
@@ -132,6 +133,22 @@ pub(super) struct HeadWeight;
 impl Weighter<Position, Arc<Head>> for HeadWeight {
     fn weight(&self, _: &Position, head: &Arc<Head>) -> u64 {
         head.memory_bytes()
+    }
+}
+
+/// Mixes a position's two numbers, the same way in every process: what the cache drops decides which reads reach the device.
+#[derive(Default)]
+pub(super) struct PositionHash(u64);
+
+impl Hasher for PositionHash {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|b| self.write_u32(u32::from(*b)));
+    }
+    fn write_u32(&mut self, n: u32) {
+        self.0 = (self.0.rotate_left(32) ^ u64::from(n)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+    fn finish(&self) -> u64 {
+        (self.0 ^ self.0 >> 32).wrapping_mul(0x94d0_49bb_1331_11eb)
     }
 }
 
