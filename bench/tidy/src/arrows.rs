@@ -3,7 +3,7 @@
 use crate::tree::read;
 
 /// Crate folder, and the crates of ours it may name under `[dependencies]`.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     ("objstore/base", &[]),
     ("objstore/proto", &["objstore-base"]),
     ("objstore/ec", &["objstore-base", "objstore-proto"]),
@@ -17,6 +17,10 @@ const ARROWS: [(&str, &[&str]); 14] = [
     ("fs/vfs", &["objstore-base", "objstore-proto", "objstore-client", "meta-client"]),
     ("fs/fuse", &["objstore-base", "objstore-proto", "fs-vfs"]),
     ("bench/harness", &["objstore-base", "fs-fuse"]),
+    (
+        "bench/sim",
+        &["objstore-base", "objstore-proto", "objstore-osd", "objstore-client", "meta-log", "meta-client", "meta-server", "fs-vfs"],
+    ),
     ("bench/tidy", &[]),
 ];
 

@@ -1,0 +1,170 @@
+//! A client that does what the S3 door does, without HTTP: PUT, GET, DELETE over `Meta` and `Objects`.
+
+use super::{any_path, think};
+use crate::cluster::name;
+use crate::content::{self, CELL};
+use crate::history::{Answer, Op};
+use crate::plan::PATHS;
+use crate::recorder::Recorder;
+use holdfast_meta_client::ids::IdPool;
+use holdfast_meta_client::{Meta, MetaError, MetaResult};
+use holdfast_objstore_base::sim::Rng;
+use holdfast_objstore_client::{Objects, StripeWrite};
+use holdfast_objstore_proto::InodeId;
+use holdfast_objstore_proto::meta::{Bucket, Command, Extent, Owner, PutObject, Reply};
+use holdfast_objstore_proto::shard::Hint;
+use std::sync::Arc;
+
+pub struct Gateway {
+    number: usize,
+    meta: Arc<dyn Meta>,
+    ids: IdPool,
+    objects: Arc<dyn Objects>,
+    bucket: Bucket,
+    recorder: Arc<Recorder>,
+    rng: Rng,
+}
+
+fn refusal(e: MetaError) -> Answer {
+    match e {
+        MetaError::NotFound | MetaError::Stale => Answer::NotFound,
+        MetaError::Evicted | MetaError::Retry(_) | MetaError::Failed(_) => Answer::Unsure(e.to_string()),
+        e => Answer::Refused(e.to_string()),
+    }
+}
+
+impl Gateway {
+    pub async fn new(
+        number: usize,
+        meta: Arc<dyn Meta>,
+        objects: Arc<dyn Objects>,
+        recorder: Arc<Recorder>,
+        seed: u64,
+    ) -> Result<Self, String> {
+        let bucket = meta.bucket(name("home")).await.map_err(|e| e.to_string())?;
+        Ok(Self { number, ids: IdPool::new(meta.clone()), meta, objects, bucket, recorder, rng: Rng::new(seed) })
+    }
+
+    pub async fn run(mut self, calls: u64) {
+        for _ in 0..calls {
+            let path = any_path(&mut self.rng);
+            match self.rng.below(10) {
+                0..4 => self.put(path).await,
+                4..8 => self.get(path).await,
+                _ => self.delete(path).await,
+            }
+            think(&mut self.rng).await;
+        }
+    }
+
+    async fn put(&mut self, path: usize) {
+        let Ok(ino) = self.ids.inode().await else { return };
+        let cells = if self.rng.below(4) == 0 { 130 + self.rng.below(200) } else { self.rng.below(40) } as u32;
+        let id = self.recorder.write_id();
+        let call = self.recorder.call(self.number, Op::Put { path, ino, cells, id });
+        let answer = self.try_put(path, ino, cells, id).await;
+        self.recorder.answer(call, answer);
+    }
+
+    async fn try_put(&mut self, path: usize, ino: InodeId, cells: u32, id: u32) -> Answer {
+        let (mut stripes, mut extents) = (Vec::new(), Vec::new());
+        if cells > 0 {
+            let stripe = match self.ids.stripe().await {
+                Ok(id) => id,
+                Err(e) => return Answer::Refused(e.to_string()),
+            };
+            let (session, epoch) = self.meta.session();
+            let hint = Hint { bucket: self.bucket.id.0, inode: ino, chunk: 0 };
+            let data = vec![content::make(id, 0, cells)];
+            let write = StripeWrite { id: stripe, code: self.bucket.code, data, session, epoch, hint };
+            let written = match self.objects.write(write).await {
+                Ok(written) => self.objects.flush(vec![written]).await,
+                Err(e) => Err(e),
+            };
+            match written {
+                Ok(stable) => stripes = stable,
+                Err(e) => return Answer::Refused(e.to_string()),
+            }
+            extents.push(Extent { offset: 0, len: cells * CELL as u32, stripe, stripe_offset: 0 });
+        }
+        let put = PutObject {
+            bucket: self.bucket.id,
+            key: name(PATHS[path]),
+            ino,
+            size: u64::from(cells) * CELL as u64,
+            extents,
+            stripes: stripes.clone(),
+            info: Default::default(),
+            owner: Owner { uid: 0, gid: 0 },
+            condition: Default::default(),
+            copy_from: None,
+        };
+        match self.meta.submit(Command::PutObject(put)).await {
+            Ok(_) => Answer::Done,
+            Err(e) => {
+                let answer = refusal(e);
+                if matches!(answer, Answer::Refused(_) | Answer::NotFound) {
+                    // Nothing refers to it; what cannot be deleted now, reconciling finds.
+                    let _ = self.objects.delete(stripes).await;
+                }
+                answer
+            }
+        }
+    }
+
+    async fn delete(&mut self, path: usize) {
+        let call = self.recorder.call(self.number, Op::Delete { path });
+        let command = Command::DeleteObject { bucket: self.bucket.id, key: name(PATHS[path]), condition: Default::default() };
+        let answer = match self.meta.submit(command).await {
+            Ok(Reply::Removed { ino }) => Answer::Inode(ino),
+            Ok(other) => Answer::Wrong(format!("{other:?}")),
+            Err(e) => refusal(e),
+        };
+        self.recorder.answer(call, answer);
+    }
+
+    /// As a GET: the name, then the inode's bytes, held open.
+    async fn get(&mut self, path: usize) {
+        let call = self.recorder.call(self.number, Op::Lookup { path });
+        let attr = match self.meta.resolve(self.bucket.id, name(PATHS[path])).await {
+            Ok((attr, _)) => attr,
+            Err(MetaError::NotFound) => return self.recorder.answer(call, Answer::Inode(None)),
+            Err(e) => return self.recorder.answer(call, refusal(e)),
+        };
+        self.recorder.answer(call, Answer::Inode(Some(attr.ino)));
+        if self.meta.opened(attr.ino).await.is_err() {
+            return;
+        }
+        let cells = (attr.size / CELL as u64) as u32;
+        let call = self.recorder.call(self.number, Op::Read { ino: attr.ino, at: 0, cells });
+        let answer = match self.bytes(attr.ino, attr.size).await {
+            Ok(data) => content::read(0, &data).map_or_else(Answer::Wrong, Answer::Cells),
+            Err(why) => Answer::Unsure(why),
+        };
+        self.meta.closed(attr.ino);
+        self.recorder.answer(call, answer);
+    }
+
+    /// The first `size` bytes of an inode, as far as it still reaches.
+    async fn bytes(&self, ino: InodeId, size: u64) -> Result<Vec<u8>, String> {
+        let (map, size) = self.map(ino, size).await.map_err(|e| e.to_string())?;
+        let mut out = vec![0; size as usize];
+        for e in map {
+            let to = (e.offset + u64::from(e.len)).min(size);
+            if e.offset >= to {
+                continue;
+            }
+            let len = (to - e.offset) as u32;
+            let pieces = self.objects.read(&e.stripe, e.stripe_offset..e.stripe_offset + len).await.map_err(|e| e.to_string())?;
+            out[e.offset as usize..to as usize].copy_from_slice(&pieces.concat());
+        }
+        Ok(out)
+    }
+
+    async fn map(&self, ino: InodeId, size: u64) -> MetaResult<(Vec<holdfast_objstore_proto::meta::MappedExtent>, u64)> {
+        let map = self.meta.extents(ino, 0..1).await?;
+        // Asked after the map: what was cut off meanwhile is not a hole.
+        let now = self.meta.getattr(ino).await?.0.size;
+        Ok((map, size.min(now)))
+    }
+}

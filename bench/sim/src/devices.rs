@@ -1,0 +1,226 @@
+//! The cluster's devices: simulated disks under one door, with one power switch, a pace in virtual time, and faults.
+//!
+//! What always holds: the first component of a path names its device, and devices fail, tear and flush each on its own. Every
+//! operation is a line of the trace and a step at which the power may go. A write or flush on its way when its future is dropped
+//! goes on, as the door promises.
+//! What it leaves out: pace for the state's file: its reads and writes are calls that block, and virtual time stands still in them.
+
+mod file;
+mod power;
+
+pub use power::Power;
+
+use crate::history::End;
+use crate::trace::Trace;
+use file::SeenFile;
+use holdfast_objstore_base::disk::{Disk, DiskError, DiskSpace, File, Open, Result};
+use holdfast_objstore_base::sim::{Rng, SimDisk};
+use parking_lot::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::watch;
+use xxhash_rust::xxh3::Xxh3;
+
+/// Bytes of a block.
+const BLOCK: u64 = 4096;
+
+/// How long operations take.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// Of 100 operations, how many take time at all …
+    pub percent: u64,
+    /// … and how long, milliseconds at most.
+    pub ms_max: u64,
+}
+
+pub(crate) struct Device {
+    pub number: usize,
+    disk: Mutex<SimDisk>,
+    pace: Mutex<(Rng, Pace)>,
+    hung: watch::Sender<bool>,
+    lost: AtomicBool,
+}
+
+/// All devices. Clones share them.
+#[derive(Clone)]
+pub struct Devices(Arc<Inner>);
+
+struct Inner {
+    devices: Vec<Arc<Device>>,
+    power: Arc<Power>,
+    trace: Arc<Trace>,
+}
+
+/// The folder of a device.
+pub fn folder(number: usize) -> PathBuf {
+    PathBuf::from(format!("d{number}"))
+}
+
+impl Devices {
+    pub fn new(count: usize, seed: u64, pace: Pace, power: Arc<Power>, trace: Arc<Trace>) -> Self {
+        let devices = (0..count).map(|number| {
+            let seed = seed ^ (number as u64 + 1) << 40;
+            Arc::new(Device {
+                number,
+                disk: Mutex::new(SimDisk::new(seed)),
+                pace: Mutex::new((Rng::new(seed), pace)),
+                hung: watch::Sender::new(false),
+                lost: AtomicBool::new(false),
+            })
+        });
+        Self(Arc::new(Inner { devices: devices.collect(), power, trace }))
+    }
+
+    pub fn count(&self) -> usize {
+        self.0.devices.len()
+    }
+
+    /// The simulated disk beneath a device.
+    pub fn disk(&self, number: usize) -> SimDisk {
+        self.0.devices[number].disk.lock().clone()
+    }
+
+    /// From now on every call of the device fails, and after the next start it is empty.
+    pub fn lose(&self, number: usize) {
+        self.0.trace.note(format_args!("d{number} is lost"));
+        let d = &self.0.devices[number];
+        d.lost.store(true, Ordering::Relaxed);
+        d.disk.lock().cut_now();
+        d.hung.send_replace(false);
+    }
+
+    pub fn is_lost(&self, number: usize) -> bool {
+        self.0.devices[number].lost.load(Ordering::Relaxed)
+    }
+
+    /// Operations neither fail nor end while `on`.
+    pub fn hang(&self, number: usize, on: bool) {
+        self.0.trace.note(format_args!("d{number} hangs: {on}"));
+        self.0.devices[number].hung.send_replace(on);
+    }
+
+    pub fn set_pace(&self, number: usize, pace: Pace) {
+        self.0.trace.note(format_args!("d{number} takes {pace:?}"));
+        self.0.devices[number].pace.lock().1 = pace;
+    }
+
+    /// Flushes say Ok and do nothing.
+    pub fn lie(&self, number: usize) {
+        self.0.trace.note(format_args!("d{number} lies"));
+        self.disk(number).lying_flush(true);
+    }
+
+    /// Damages some bytes of the OSD's log on the device.
+    pub fn rot(&self, number: usize, rng: &mut Rng) {
+        let (disk, log) = (self.disk(number), folder(number).join("osd/log"));
+        let names: Vec<String> = disk.list(&log).unwrap_or_default().into_iter().filter(|n| n.ends_with(".segment")).collect();
+        if names.is_empty() {
+            return;
+        }
+        let path = log.join(&names[rng.below(names.len() as u64) as usize]);
+        let blocks = disk.open(&path, Open::Existing).and_then(|f| f.len()).unwrap_or(0) / BLOCK;
+        // Most of what is stored lies near a segment's start.
+        let reach = 1 + rng.below(blocks.max(1));
+        let block = rng.below(blocks.min(reach));
+        let from = block * BLOCK + rng.below(BLOCK - 64);
+        let done = disk.corrupt(&path, from..from + 1 + rng.below(64), rng.next_u64());
+        self.0.trace.note(format_args!("d{number} rots at {} byte {from}: {done}", path.display()));
+    }
+
+    /// The devices as the next start finds them. The power is off until [`Power::on`].
+    pub fn restart(&self, end: End, seed: u64, pace: Pace) {
+        self.0.power.cut();
+        for d in &self.0.devices {
+            let seed = seed ^ d.number as u64;
+            let mut disk = d.disk.lock();
+            let old = disk.clone();
+            *disk = match (d.lost.load(Ordering::Relaxed), end) {
+                (true, _) => SimDisk::new(seed),
+                (false, End::PowerCut) => old.crash(seed),
+                (false, End::Killed | End::Stopped) => old.kill(),
+            };
+            d.hung.send_replace(false);
+            d.pace.lock().1 = pace;
+        }
+        self.0.power.on(self.0.devices.iter().map(|d| d.disk.lock().clone()).collect());
+    }
+
+    /// Over every name and every byte on every device.
+    pub fn digest(&self) -> u64 {
+        let mut digest = Xxh3::new();
+        for d in &self.0.devices {
+            d.disk.lock().visit(&mut |path, at, bytes| {
+                digest.update(path.as_os_str().as_encoded_bytes());
+                digest.update(&at.to_le_bytes());
+                digest.update(bytes);
+            });
+        }
+        digest.digest()
+    }
+
+    fn device(&self, path: &Path) -> Result<&Arc<Device>> {
+        let first = path.iter().next().and_then(|c| c.to_str()).and_then(|c| c.strip_prefix('d')).and_then(|n| n.parse::<usize>().ok());
+        let missing = || DiskError::Io { call: "open", path: path.to_path_buf(), errno: libc::ENOENT };
+        first.and_then(|n| self.0.devices.get(n)).ok_or_else(missing)
+    }
+
+    /// The disk for a call that may change something, counted.
+    fn at(&self, call: &str, path: &Path) -> Result<SimDisk> {
+        self.0.power.step();
+        let disk = self.device(path)?.disk.lock().clone();
+        self.0.trace.note(format_args!("{call} {}", path.display()));
+        Ok(disk)
+    }
+}
+
+impl Disk for Devices {
+    fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn File>> {
+        let disk = self.at("open", path)?;
+        let inner = disk.open(path, how)?;
+        Ok(SeenFile::over(inner, self.device(path)?.clone(), self.0.power.clone(), self.0.trace.clone()))
+    }
+    fn read_small(&self, path: &Path) -> Result<Option<Vec<u8>>> {
+        self.device(path)?.disk.lock().read_small(path)
+    }
+    fn write_small(&self, path: &Path, data: &[u8], mode: u32) -> Result<()> {
+        self.at("write_small", path)?.write_small(path, data, mode)
+    }
+    fn create_dir_all(&self, path: &Path) -> Result<()> {
+        self.at("mkdir", path)?.create_dir_all(path)
+    }
+    fn list(&self, path: &Path) -> Result<Vec<String>> {
+        self.device(path)?.disk.lock().list(path)
+    }
+    fn exists(&self, path: &Path) -> bool {
+        self.device(path).is_ok_and(|d| d.disk.lock().exists(path))
+    }
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.at("remove", path)?.remove(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.at("rename", from)?.rename(from, to)
+    }
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        self.at("sync_dir", path)?.sync_dir(path)
+    }
+    fn space(&self, path: &Path) -> Result<DiskSpace> {
+        self.device(path)?.disk.lock().space(path)
+    }
+}
+
+impl Device {
+    /// Takes the time an operation takes; never while it hangs.
+    async fn wait(&self) {
+        let ms = {
+            let (rng, pace) = &mut *self.pace.lock();
+            if rng.below(100) < pace.percent { 1 + rng.below(pace.ms_max) } else { 0 }
+        };
+        if ms > 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(ms)).await;
+        }
+        if *self.hung.borrow() {
+            let _ = self.hung.subscribe().wait_for(|h| !h).await;
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What a seed chooses: the cluster, the clients, and when what breaks.
+//!
+//! What always holds: no more devices are hurt in one run than the code carries, whatever kind of hurt it is, and never the one
+//! that holds the metadata while it is kept only once. So everything acknowledged must be there, all the time.
+
+use crate::devices::Pace;
+use crate::history::End;
+use holdfast_objstore_base::sim::Rng;
+use holdfast_objstore_proto::Code;
+
+/// The names all clients use: few, so that they meet. `s` is a folder.
+pub const PATHS: [&str; 6] = ["a", "b", "c", "d", "s/x", "s/y"];
+
+/// A device that holds metadata, which is not hurt.
+pub const META_DEVICE: usize = 0;
+
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub seed: u64,
+    pub devices: usize,
+    pub code: Code,
+    pub mounts: usize,
+    pub gateway: bool,
+    pub pace: Pace,
+    /// Bytes of an OSD's segment, and of all its segments.
+    pub segment_bytes: u64,
+    pub capacity_bytes: u64,
+    /// Bytes of log between checkpoints of the metadata state.
+    pub checkpoint_bytes: u64,
+    /// The byte budget of all mounts.
+    pub budget_bytes: u64,
+    pub lives: Vec<LifePlan>,
+}
+
+#[derive(Debug, Clone)]
+pub struct LifePlan {
+    /// Calls of each client.
+    pub calls: u64,
+    pub end: End,
+    /// Steps until the end, when it does not wait for the clients.
+    pub cut_after: Option<u64>,
+    pub faults: Vec<Fault>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Fault {
+    pub device: usize,
+    pub kind: FaultKind,
+    /// Virtual milliseconds after the clients began.
+    pub at_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultKind {
+    /// It is gone for good.
+    Loss,
+    /// Some of its bytes change.
+    Rot,
+    /// It takes long.
+    Slow { ms_max: u64 },
+    /// It does not answer for a while.
+    Hang { ms: u64 },
+    /// Its flushes do nothing.
+    Lie,
+}
+
+impl Plan {
+    /// What `seed` chooses.
+    pub fn draw(seed: u64) -> Plan {
+        let mut r = Rng::new(seed ^ 0x51b);
+        let (devices, code) = match r.below(8) {
+            0 => (1, Code::new(1, 0)),
+            1 => (2, Code::new(1, 1)),
+            2 => (3, Code::new(1, 2)),
+            3 => (4, Code::new(2, 2)),
+            4 => (4, Code::new(2, 1)),
+            _ => (6, Code::new(4, 2)),
+        };
+        let segment_bytes = [256 << 10, 512 << 10, 1 << 20][r.below(3) as usize];
+        let mut plan = Plan {
+            seed,
+            devices,
+            code,
+            mounts: 1 + r.below(2) as usize,
+            gateway: r.below(3) > 0,
+            pace: Pace { percent: [0, 10, 50][r.below(3) as usize], ms_max: 1 + r.below(5) },
+            segment_bytes,
+            capacity_bytes: 48 << 20,
+            checkpoint_bytes: [64 << 10, 256 << 10][r.below(2) as usize],
+            budget_bytes: [512 << 10, 4 << 20][r.below(2) as usize],
+            lives: Vec::new(),
+        };
+        let mut hurt = Vec::new();
+        for _ in 0..2 + r.below(2) {
+            let life = plan.life(&mut r, &mut hurt);
+            plan.lives.push(life);
+        }
+        plan
+    }
+
+    fn life(&self, r: &mut Rng, hurt: &mut Vec<usize>) -> LifePlan {
+        let end = match r.below(6) {
+            0 => End::Stopped,
+            1 | 2 => End::Killed,
+            _ => End::PowerCut,
+        };
+        let cut_after = (end != End::Stopped && r.below(5) > 0).then(|| 1 << r.below(12)).map(|top| 1 + top + r.below(top));
+        let mut faults = Vec::new();
+        for _ in 0..[0, 0, 1, 2][r.below(4) as usize] {
+            faults.extend(self.fault(r, hurt));
+        }
+        LifePlan { calls: 6 + r.below(20), end, cut_after, faults }
+    }
+
+    fn fault(&self, r: &mut Rng, hurt: &mut Vec<usize>) -> Option<Fault> {
+        let device = r.below(self.devices as u64) as usize;
+        let kind = match r.below(6) {
+            0 => FaultKind::Loss,
+            1 => FaultKind::Slow { ms_max: 20 + r.below(2000) },
+            2 => FaultKind::Hang { ms: 100 + r.below(20_000) },
+            3 => FaultKind::Lie,
+            _ => FaultKind::Rot,
+        };
+        let allowed = device != META_DEVICE && (hurt.contains(&device) || hurt.len() < self.code.m as usize);
+        if !allowed {
+            return None;
+        }
+        if !hurt.contains(&device) {
+            hurt.push(device);
+        }
+        Some(Fault { device, kind, at_ms: r.below(200) })
+    }
+
+    /// Clients: the mounts, and the gateway if there is one.
+    pub fn clients(&self) -> usize {
+        self.mounts + usize::from(self.gateway)
+    }
+}

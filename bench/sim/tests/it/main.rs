@@ -1,0 +1,5 @@
+//! The simulator's runs in CI, and the tests of the simulator itself.
+
+mod planted;
+mod replay;
+mod seeds;

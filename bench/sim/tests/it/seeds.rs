@@ -1,0 +1,41 @@
+//! Many seeds, every promise. `HOLDFAST_SEED=n` runs one, `HOLDFAST_SEEDS=n` another number of them.
+
+use holdfast_bench_sim::{Plan, run};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn every_promise_holds_on_500_seeds() {
+    let (from, count) = match number("HOLDFAST_SEED") {
+        Some(seed) => (seed, 1),
+        None => (0, number("HOLDFAST_SEEDS").unwrap_or(500)),
+    };
+    let (next, failures, answered, unheard) = (AtomicU64::new(from), Mutex::new(Vec::new()), AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= from + count || failures.lock().len() >= 5 {
+                        return;
+                    }
+                    match run(&Plan::draw(seed), None, false) {
+                        Ok(report) => {
+                            answered.fetch_add(report.answered as u64, Ordering::Relaxed);
+                            unheard.fetch_add(report.unheard as u64, Ordering::Relaxed);
+                        }
+                        Err(failure) => failures.lock().push(failure.to_string()),
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner();
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+    let (answered, unheard) = (answered.into_inner(), unheard.into_inner());
+    assert!(count < 100 || (answered > 30 * count && unheard > count / 4), "{answered} calls answered, {unheard} cut off: too few to tell");
+}
