@@ -11,7 +11,7 @@ import botocore
 import pytest
 from botocore.exceptions import ClientError
 
-from cluster import run
+from cluster import Cluster, run, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +59,70 @@ def test_ranges(s3, bucket):
         assert got["Body"].read() == want and got["ResponseMetadata"]["HTTPStatusCode"] == 206, r
         assert got["ContentRange"].endswith("/5000000")
     assert code(s3.get_object, Bucket=bucket, Key="ranged", Range="bytes=5000000-") == ("InvalidRange", 416)
+
+
+def test_a_range_that_cannot_be_read_is_ignored(shared, s3):
+    body = os.urandom(300_000)
+    s3.put_object(Bucket="home", Key="not-ranged", Body=body)
+    for r in ("bytes", "bytes=9-3", "bytes=0-1,5-6", "lines=1-2"):
+        got = s3.get_object(Bucket="home", Key="not-ranged", Range=r)
+        assert got["Body"].read() == body and got["ResponseMetadata"]["HTTPStatusCode"] == 200 and "ContentRange" not in got, r
+        assert s3.head_object(Bucket="home", Key="not-ranged", Range=r)["ContentLength"] == 300_000
+    url = s3.generate_presigned_url("get_object", Params={"Bucket": "home", "Key": "not-ranged"}, ExpiresIn=60)
+    path = url[len(shared.endpoint):]
+    assert raw(shared, "GET", path, {"Range": "bytes=x"})[0] == 200
+    # The signature counts all the same.
+    assert raw(shared, "GET", path.replace("not-ranged", "secret"), {"Range": "bytes=x"})[0] == 403
+    assert raw(shared, "GET", "/home/not-ranged", {"Range": "bytes=x"})[0] == 403
+    assert code(s3.get_object, Bucket="home", Key="no-such-key", Range="bytes=x") == ("NoSuchKey", 404)
+
+
+def test_every_error_says_what_is_wrong(s3):
+    s3.put_object(Bucket="home", Key="said", Body=b"x")
+    upload = s3.create_multipart_upload(Bucket="home", Key="said-parts")["UploadId"]
+    etag = s3.upload_part(Bucket="home", Key="said-parts", UploadId=upload, PartNumber=1, Body=b"x")["ETag"]
+    order = {"Parts": [{"PartNumber": 2, "ETag": etag}, {"PartNumber": 1, "ETag": etag}]}
+    for want, call, args in [
+        ("KeyTooLongError", s3.put_object, {"Bucket": "home", "Key": "x" * 1025, "Body": b""}),
+        ("InvalidBucketName", s3.create_bucket, {"Bucket": "AB"}),
+        ("InvalidRange", s3.get_object, {"Bucket": "home", "Key": "said", "Range": "bytes=9-"}),
+        ("NoSuchUpload", s3.list_parts, {"Bucket": "home", "Key": "said-parts", "UploadId": "nothing"}),
+        ("NoSuchVersion", s3.get_object, {"Bucket": "home", "Key": "said", "VersionId": "nothing"}),
+        ("InvalidPartOrder", s3.complete_multipart_upload, {"Bucket": "home", "Key": "said-parts", "UploadId": upload, "MultipartUpload": order}),
+        ("InvalidStorageClass", s3.put_object, {"Bucket": "home", "Key": "said", "Body": b"", "StorageClass": "GLACIER"}),
+    ]:
+        with pytest.raises(ClientError) as e:
+            call(**args)
+        said = e.value.response["Error"]
+        assert said["Code"] == want and len(said.get("Message") or "") > 10, said
+    s3.abort_multipart_upload(Bucket="home", Key="said-parts", UploadId=upload)
+
+
+def test_a_copied_part_has_the_time_of_its_commit(s3):
+    s3.put_object(Bucket="home", Key="part-source", Body=b"x" * 1000)
+    upload = s3.create_multipart_upload(Bucket="home", Key="part-time")["UploadId"]
+    made = s3.upload_part_copy(Bucket="home", Key="part-time", UploadId=upload, PartNumber=1, CopySource="home/part-source")
+    listed = s3.list_parts(Bucket="home", Key="part-time", UploadId=upload)["Parts"][0]
+    assert made["CopyPartResult"]["LastModified"] == listed["LastModified"]
+    s3.abort_multipart_upload(Bucket="home", Key="part-time", UploadId=upload)
+
+
+def test_a_client_that_stalls_does_not_hold_up_the_end(work):
+    import socket
+    c = Cluster(work, osds=1, mount=False).start()
+    try:
+        s3 = c.s3()
+        s3.put_object(Bucket="home", Key="there", Body=b"x")
+        url = s3.generate_presigned_url("put_object", Params={"Bucket": "home", "Key": "stalled"}, ExpiresIn=60)
+        u = urllib.parse.urlparse(url)
+        with socket.create_connection((u.hostname, u.port)) as held:
+            held.sendall(f"PUT {u.path}?{u.query} HTTP/1.1\r\nHost: {u.netloc}\r\nContent-Length: 1000000\r\n\r\n".encode() + b"x" * 1000)
+            wait_for("the request to begin", lambda: any("op=\"put_object\"" in k and v >= 2 for k, v in c.metrics().items()))
+            c.stop(seconds=20)
+        c.start()
+        assert [o["Key"] for o in c.s3().list_objects_v2(Bucket="home")["Contents"]] == ["there"]
+    finally:
+        c.destroy()
 
 
 def test_conditions(s3, bucket):

@@ -89,7 +89,7 @@ pub(crate) fn put_part(tx: &mut Tx, ctx: Ctx, bucket: BucketId, id: UploadId, p:
     stripes::settle(tx, ctx, &net, claimed)?;
     let part = Part { size: p.size, etag: p.etag.into(), modified: ctx.now, checksums: p.checksums.to_vec(), extents: p.extents.to_vec() };
     tx.put(key, encode(&part));
-    Ok(Reply::Done)
+    Ok(Reply::Part { modified: ctx.now })
 }
 
 pub(crate) fn complete(tx: &mut Tx, ctx: Ctx, bucket: BucketId, id: UploadId, join: Join) -> Done<Reply> {

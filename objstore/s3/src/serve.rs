@@ -2,8 +2,9 @@
 
 use crate::auth::Keys;
 use crate::door::Door;
-use crate::guard;
+use crate::ranges::IgnoreMalformed;
 use crate::service::Operations;
+use crate::{guard, messages};
 use holdfast_objstore_base::exec::InHand;
 use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode};
@@ -19,8 +20,8 @@ use tokio::sync::Semaphore;
 
 /// A client that has not sent its headers by then is dropped.
 const HEADERS_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long requests in flight may take to end once the door closes.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long requests in flight may take to end once the door closes: a client that stalls must not hold up the end of the process.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection on which nothing was heard for so long is probed.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
@@ -50,6 +51,7 @@ impl Server {
         let service = {
             let mut b = S3ServiceBuilder::new(Operations(door.0.clone()));
             b.set_auth(keys);
+            b.set_route(IgnoreMalformed::new(Operations(door.0.clone())));
             b.build()
         };
         let slots = Arc::new(Semaphore::new(door.0.config.connections_max));
@@ -126,7 +128,7 @@ async fn answer(service: S3Service, request: Request<Incoming>, chunk_bytes_max:
     }
     let chunked = request.headers().get("x-amz-content-sha256").is_some_and(|v| v.as_bytes().starts_with(b"STREAMING-"));
     let expects = request.headers().contains_key("expect");
-    let mut response = service.call(request.map(|b| guard::body(b, chunked, chunk_bytes_max))).await?;
+    let mut response = messages::complete(service.call(request.map(|b| guard::body(b, chunked, chunk_bytes_max))).await?);
     if expects && !response.status().is_success() {
         // A refusal in place of `100 Continue`: the client may or may not send the body now, and some clients take the next answer
         // on this connection for a part of this one. So the connection ends, as it does at AWS.

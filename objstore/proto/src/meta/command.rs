@@ -66,7 +66,7 @@ pub enum Command {
     DeleteObject { bucket: BucketId, key: Name, condition: Condition },
     /// Replies `Upload`.
     CreateUpload { bucket: BucketId, key: Name, info: ObjectInfo },
-    /// A part's stripes; replaces a part of the same number. Replies `Done`.
+    /// A part's stripes; replaces a part of the same number. Replies `Part`.
     PutPart {
         bucket: BucketId,
         upload: UploadId,
@@ -190,4 +190,8 @@ pub enum Reply {
         swapped: bool,
     },
     Error(MetaError),
+    /// When the part was made.
+    Part {
+        modified: TimeNs,
+    },
 }

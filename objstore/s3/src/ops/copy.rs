@@ -119,21 +119,10 @@ pub async fn part(door: &Arc<Inner>, r: S3Request<UploadPartCopyInput>) -> S3Res
     let sums = Sums::from_headers(&none, upload_note(&upload.info, UPLOAD_ALGORITHM))?;
     let declared = Declared { headers: &none, trailers: None, length: Some(length) };
     let body = ingest(door, &session, &bucket, InodeId(0), Some(body), declared, sums, Charging::Caller).await?;
-    let etag = body.etag();
-    let command = |stripes| Command::PutPart {
-        bucket: bucket.id,
-        upload: id,
-        number,
-        size: body.size,
-        etag: etag.clone(),
-        checksums: body.checksums.clone(),
-        extents: body.extents,
-        stripes,
-    };
-    body.stripes.commit(&session, command).await.map_err(error::meta)?;
+    let part = super::multipart::commit_part(&session, bucket.id, id, number, body).await?;
     let mut result =
-        CopyPartResult { e_tag: Some(ETag::Strong(etag)), last_modified: Some(std::time::SystemTime::now().into()), ..Default::default() };
-    set_checksums!(result, body.checksums);
+        CopyPartResult { e_tag: Some(ETag::Strong(part.etag)), last_modified: Some(timestamp(part.modified)), ..Default::default() };
+    set_checksums!(result, part.checksums);
     Ok(S3Response::new(UploadPartCopyOutput { copy_part_result: Some(result), ..Default::default() }))
 }
 

@@ -66,6 +66,30 @@ fn checksum_type(sums: &[(String, String)]) -> Option<ChecksumType> {
     Some(ChecksumType::from_static(if composite { ChecksumType::COMPOSITE } else { ChecksumType::FULL_OBJECT }))
 }
 
+/// The answer that GET and HEAD share: all that is said of the object and of the part selected, without a body.
+macro_rules! described {
+    ($output:ident, $attr:expr, $info:expr, $selected:expr, $mode:expr) => {{
+        let sums = shown_checksums(&$info, $mode, &$selected);
+        let mut out = $output {
+            accept_ranges: Some("bytes".into()),
+            checksum_type: checksum_type(&sums),
+            content_length: Some(($selected.range.end - $selected.range.start) as i64),
+            content_range: $selected.content_range.clone(),
+            e_tag: Some(ETag::Strong(etag_text(&$attr, &$info))),
+            last_modified: Some(timestamp($attr.mtime)),
+            parts_count: $selected.parts_count,
+            ..Default::default()
+        };
+        set_checksums!(out, sums);
+        let mut response = S3Response::new(out);
+        show_headers(&$info, &mut response.headers);
+        if $selected.content_range.is_some() {
+            response.status = Some(hyper::StatusCode::PARTIAL_CONTENT);
+        }
+        response
+    }};
+}
+
 pub async fn get(door: &Arc<Inner>, r: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
     let i = &r.input;
     super::check_version(i.version_id.as_deref())?;
@@ -89,25 +113,9 @@ pub async fn get(door: &Arc<Inner>, r: S3Request<GetObjectInput>) -> S3Result<S3
             Err(e) => return Err(e),
         }
     };
-    let sums = shown_checksums(&info, i.checksum_mode.as_ref(), &selected);
-    let mut out = GetObjectOutput {
-        accept_ranges: Some("bytes".into()),
-        body: Some(body),
-        checksum_type: checksum_type(&sums),
-        content_length: Some((selected.range.end - selected.range.start) as i64),
-        content_range: selected.content_range.clone(),
-        e_tag: Some(ETag::Strong(etag_text(&attr, &info))),
-        last_modified: Some(timestamp(attr.mtime)),
-        parts_count: selected.parts_count,
-        ..Default::default()
-    };
-    set_checksums!(out, sums);
-    let mut response = S3Response::new(out);
-    show_headers(&info, &mut response.headers);
+    let mut response = described!(GetObjectOutput, attr, info, selected, i.checksum_mode.as_ref());
+    response.output.body = Some(body);
     override_headers(&r, &mut response.headers)?;
-    if selected.content_range.is_some() {
-        response.status = Some(hyper::StatusCode::PARTIAL_CONTENT);
-    }
     Ok(response)
 }
 
@@ -149,22 +157,5 @@ pub async fn head(door: &Arc<Inner>, r: S3Request<HeadObjectInput>) -> S3Result<
     }
     .check(&etag_text(&attr, &info), attr.mtime)?;
     let selected = select(&attr, &info, i.range, i.part_number)?;
-    let sums = shown_checksums(&info, i.checksum_mode.as_ref(), &selected);
-    let mut out = HeadObjectOutput {
-        accept_ranges: Some("bytes".into()),
-        checksum_type: checksum_type(&sums),
-        content_length: Some((selected.range.end - selected.range.start) as i64),
-        content_range: selected.content_range.clone(),
-        e_tag: Some(ETag::Strong(etag_text(&attr, &info))),
-        last_modified: Some(timestamp(attr.mtime)),
-        parts_count: selected.parts_count,
-        ..Default::default()
-    };
-    set_checksums!(out, sums);
-    let mut response = S3Response::new(out);
-    show_headers(&info, &mut response.headers);
-    if selected.content_range.is_some() {
-        response.status = Some(hyper::StatusCode::PARTIAL_CONTENT);
-    }
-    Ok(response)
+    Ok(described!(HeadObjectOutput, attr, info, selected, i.checksum_mode.as_ref()))
 }

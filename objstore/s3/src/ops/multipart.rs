@@ -1,12 +1,12 @@
 //! Multipart uploads: begin, parts, what is there, give up. Completion is in `complete.rs`.
 
-use crate::door::{Charging, Inner};
+use crate::door::{Charging, Inner, Session};
 use crate::error;
 use crate::info::{UPLOAD_ALGORITHM, UPLOAD_TYPE, kept_headers, refuse_unsupported, timestamp, upload_note};
-use crate::ingest::{Declared, ingest};
+use crate::ingest::{Declared, Ingested, ingest};
 use crate::sums::{Sums, algorithm, set_checksums};
-use holdfast_objstore_proto::InodeId;
-use holdfast_objstore_proto::meta::{Command, ObjectInfo, Reply};
+use holdfast_objstore_proto::meta::{Command, ObjectInfo, Reply, TimeNs};
+use holdfast_objstore_proto::{BucketId, InodeId, UploadId};
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use std::sync::Arc;
@@ -67,21 +67,36 @@ pub async fn part(door: &Arc<Inner>, r: S3Request<UploadPartInput>) -> S3Result<
     let length = i.content_length.and_then(|n| u64::try_from(n).ok());
     let declared = Declared { headers: &r.headers, trailers: r.trailing_headers.as_ref(), length };
     let body = ingest(door, &session, &bucket, InodeId(0), i.body, declared, sums, Charging::Here).await?;
-    let etag = body.etag();
+    let part = commit_part(&session, bucket.id, id, number, body).await?;
+    let mut out = UploadPartOutput { e_tag: Some(ETag::Strong(part.etag)), ..Default::default() };
+    set_checksums!(out, part.checksums);
+    Ok(S3Response::new(out))
+}
+
+/// A part that was committed.
+pub(super) struct Made {
+    pub etag: String,
+    pub checksums: Vec<(String, String)>,
+    pub modified: TimeNs,
+}
+
+/// The one commit of a part, uploaded or copied.
+pub(super) async fn commit_part(session: &Session, bucket: BucketId, upload: UploadId, number: u16, body: Ingested) -> S3Result<Made> {
+    let (etag, checksums) = (body.etag(), body.checksums);
     let command = |stripes| Command::PutPart {
-        bucket: bucket.id,
-        upload: id,
+        bucket,
+        upload,
         number,
         size: body.size,
         etag: etag.clone(),
-        checksums: body.checksums.clone(),
+        checksums: checksums.clone(),
         extents: body.extents,
         stripes,
     };
-    body.stripes.commit(&session, command).await.map_err(error::meta)?;
-    let mut out = UploadPartOutput { e_tag: Some(ETag::Strong(etag)), ..Default::default() };
-    set_checksums!(out, body.checksums);
-    Ok(S3Response::new(out))
+    match body.stripes.commit(session, command).await.map_err(error::meta)? {
+        Reply::Part { modified } => Ok(Made { etag, checksums, modified }),
+        other => Err(error::unexpected(other)),
+    }
 }
 
 pub async fn abort(door: &Arc<Inner>, r: S3Request<AbortMultipartUploadInput>) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
@@ -143,7 +158,7 @@ pub async fn uploads(door: &Arc<Inner>, r: S3Request<ListMultipartUploadsInput>)
         (None, _) => None,
         (Some(k), Some(u)) => Some((super::key(k), super::upload_id(u)?)),
         // Without an id the key itself is passed over whole.
-        (Some(k), None) => Some((super::key(k), holdfast_objstore_proto::UploadId(u64::MAX))),
+        (Some(k), None) => Some((super::key(k), UploadId(u64::MAX))),
     };
     let session = door.session().await?;
     let bucket = door.bucket(&session, &i.bucket).await?;
