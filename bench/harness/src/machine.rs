@@ -3,6 +3,7 @@
 //! What always holds: what cannot be found out is called `unknown`, never guessed.
 
 use anyhow::Context;
+use holdfast_objstore_base::real::{MountLine, mounts};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -50,43 +51,15 @@ pub struct Mount {
 /// The filesystem that holds `path` (which must exist).
 pub fn mount_of(path: &Path) -> anyhow::Result<Mount> {
     let real = path.canonicalize().with_context(|| format!("cannot look at {}", path.display()))?;
-    let info = fs::read_to_string("/proc/self/mountinfo").context("cannot read /proc/self/mountinfo")?;
-    covering(&info, &real).with_context(|| format!("{} is on no mounted filesystem", real.display()))
+    let all = mounts().context("cannot read the mount table")?;
+    covering(all, &real).with_context(|| format!("{} is on no mounted filesystem", real.display()))
 }
 
-fn covering(mountinfo: &str, path: &Path) -> Option<Mount> {
-    let mounts = mountinfo.lines().filter_map(parse).filter(|m| path.starts_with(&m.at));
+fn covering(mounts: Vec<MountLine>, path: &Path) -> Option<Mount> {
+    let over = mounts.into_iter().filter(|m| path.starts_with(&m.at));
     // Of mounts at the same place the last hides the others; `max_by_key` returns the last of equals.
-    mounts.max_by_key(|m| m.at.components().count())
-}
-
-/// `36 35 98:0 /root /at opts - fstype source superopts`, with optional fields before the dash.
-fn parse(line: &str) -> Option<Mount> {
-    let (before, after) = line.split_once(" - ")?;
-    let at = unescape(before.split(' ').nth(4)?);
-    let mut after = after.split(' ');
-    let fstype = after.next()?.to_string();
-    let source = unescape(after.next()?).to_string_lossy().into_owned();
-    Some(Mount { at, fstype, source })
-}
-
-/// Spaces and such are written as `\040`.
-fn unescape(field: &str) -> PathBuf {
-    let (mut bytes, mut rest) = (Vec::new(), field.as_bytes());
-    while let Some((&first, tail)) = rest.split_first() {
-        let octal = (first == b'\\').then(|| tail.get(..3)).flatten().and_then(|d| std::str::from_utf8(d).ok());
-        match octal.and_then(|d| u8::from_str_radix(d, 8).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &tail[3..];
-            }
-            None => {
-                bytes.push(first);
-                rest = tail;
-            }
-        }
-    }
-    PathBuf::from(std::ffi::OsStr::from_bytes(&bytes))
+    let m = over.max_by_key(|m| m.at.components().count())?;
+    Some(Mount { at: m.at, fstype: m.fs_type, source: m.source.to_string_lossy().into_owned() })
 }
 
 /// Bytes an ordinary user may still write below `path`.
@@ -105,6 +78,7 @@ pub fn free_bytes(path: &Path) -> anyhow::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use holdfast_objstore_base::real::parse_mounts;
 
     const INFO: &str = "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
         30 22 0:25 / /srv rw - tmpfs tmpfs rw\n\
@@ -112,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_mount_of_a_path_is_the_deepest_that_covers_it() {
-        let at = |p: &str| covering(INFO, Path::new(p)).unwrap();
+        let at = |p: &str| covering(parse_mounts(INFO), Path::new(p)).unwrap();
         assert_eq!((at("/home/x").fstype.as_str(), at("/srv/x").fstype.as_str()), ("ext4", "tmpfs"));
         assert_eq!(at("/srv/my mount/a").fstype, "fuse.holdfast");
         assert_eq!(at("/srvx").at, Path::new("/"));

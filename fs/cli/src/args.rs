@@ -20,6 +20,9 @@ pub enum Command {
     Up(Up),
     /// Show health, OSDs, space and sessions of a running cluster
     Status(Status),
+    /// Make, list and delete filesystems: buckets, each with a code of its own
+    #[command(subcommand)]
+    Fs(Fs),
     /// Ask something of a running cluster
     #[command(subcommand)]
     Admin(Admin),
@@ -44,9 +47,12 @@ pub struct Up {
     /// Data and parity shards of a stripe [default on the first start: what the number of OSDs carries well]
     #[arg(long, value_name = "K+M")]
     pub code: Option<Code>,
-    /// Mount the bucket `home` here
+    /// Mount a bucket here: `home`, or the one that --bucket names
     #[arg(long, value_name = "DIR")]
     pub mount: Option<PathBuf>,
+    /// The bucket to mount; it must be a filesystem (see `holdfast fs create`)
+    #[arg(long, value_name = "NAME", requires = "mount", default_value = "home")]
+    pub bucket: String,
     /// Mount options, as for mount(8): ro, noexec, nodev, nosuid, binding=dev|fuser, …
     #[arg(short = 'o', long = "options", value_name = "OPTIONS", requires = "mount")]
     pub options: Vec<String>,
@@ -78,6 +84,40 @@ pub struct Status {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Subcommand)]
+pub enum Fs {
+    /// Make a filesystem: a bucket that can be mounted (`up --mount DIR --bucket NAME`) and is served over S3
+    #[command(after_help = "Examples:\n  holdfast fs create scratch --code 2+1 --data ./data\n  holdfast fs create logs --data ./data")]
+    Create {
+        /// Its name, as S3 allows it: 3 to 63 lower-case letters, digits, dots and hyphens
+        name: String,
+        /// Data and parity shards of its stripes [default: the cluster's code]
+        #[arg(long, value_name = "K+M")]
+        code: Option<Code>,
+        /// Any data folder of the cluster
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+    },
+    /// List all buckets with their codes
+    #[command(after_help = "Example:\n  holdfast fs list --data ./data")]
+    List {
+        /// Any data folder of the cluster
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Delete an empty bucket
+    #[command(after_help = "Example:\n  holdfast fs delete scratch --data ./data")]
+    Delete {
+        name: String,
+        /// Any data folder of the cluster
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+    },
 }
 
 #[derive(Subcommand)]

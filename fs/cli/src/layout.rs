@@ -165,20 +165,9 @@ fn new_layout(dirs: Vec<PathBuf>, osds: Option<u16>, code: Option<Code>, random:
     let count = if dirs.len() > 1 { dirs.len() } else { osds.unwrap_or(1) as usize };
     ensure!(count <= 64, "{count} OSDs are too many for one process: at most 64");
     let code = code.unwrap_or_else(|| Code::default_for(count));
-    check_code(code, count)?;
+    code.carried_by(count).map_err(anyhow::Error::msg)?;
     let places = (0..count).map(|i| OsdPlace { id: i as u16, dir: if dirs.len() > 1 { i } else { 0 }, path: format!("osd.{i}") }).collect();
     Ok(finish(true, random, code, dirs, places))
-}
-
-fn check_code(code: Code, count: usize) -> anyhow::Result<()> {
-    ensure!(
-        code.n() <= count,
-        "the code {code} needs {} OSDs and there {}; give more OSDs or a smaller code, for example {}",
-        code.n(),
-        if count == 1 { "is 1".to_string() } else { format!("are {count}") },
-        Code::default_for(count)
-    );
-    Ok(())
 }
 
 fn known_layout(

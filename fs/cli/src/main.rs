@@ -35,6 +35,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Up(a) => commands::up::run(a),
         Command::Status(a) => alone(commands::status::run(a)),
+        Command::Fs(a) => alone(commands::fs::run(a)),
         Command::Admin(a) => alone(commands::admin::run(a)),
         Command::Bench(Bench::Ceiling { data, mount, out, quick }) => commands::bench::ceiling(data, mount, out, quick),
         Command::Bench(Bench::Render { results }) => commands::bench::render(results),

@@ -1,7 +1,8 @@
 //! The mount point: what is there now, mounting on it, and taking the mount away.
 
 use crate::options::MountOptions;
-use std::ffi::{CString, OsStr};
+use holdfast_objstore_base::real::{MountLine, mounts};
+use std::ffi::CString;
 use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -46,50 +47,9 @@ pub enum Unmounted {
     Absent,
 }
 
-/// A mount's line in `/proc/self/mountinfo`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct MountLine {
-    pub mountpoint: PathBuf,
-    /// `major:minor`, the name of its bdi.
-    pub device: String,
-    pub fs_type: String,
-}
-
-fn unescape(text: &str) -> PathBuf {
-    let (b, mut out, mut i) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
-    while i < b.len() {
-        let octal = b.get(i + 1..i + 4).and_then(|d| std::str::from_utf8(d).ok()).and_then(|d| u8::from_str_radix(d, 8).ok());
-        match (b[i], octal) {
-            (b'\\', Some(c)) => {
-                out.push(c);
-                i += 4;
-            }
-            (c, _) => {
-                out.push(c);
-                i += 1;
-            }
-        }
-    }
-    PathBuf::from(OsStr::from_bytes(&out))
-}
-
-fn parse_mountinfo(text: &str) -> Vec<MountLine> {
-    let line = |l: &str| {
-        let (left, right) = l.split_once(" - ")?;
-        let mut f = left.split(' ').skip(2);
-        let device = f.next()?.to_string();
-        let mountpoint = unescape(f.nth(1)?);
-        Some(MountLine { mountpoint, device, fs_type: right.split(' ').next()?.to_string() })
-    };
-    text.lines().filter_map(line).collect()
-}
-
 /// The mount on top at exactly this (canonical) path.
 pub(crate) fn mounted_at(path: &Path) -> io::Result<Option<MountLine>> {
-    let text = std::fs::read("/proc/self/mountinfo")?;
-    let mut all = parse_mountinfo(&String::from_utf8_lossy(&text));
-    all.retain(|m| m.mountpoint == path);
-    Ok(all.pop())
+    Ok(mounts()?.into_iter().rfind(|m| m.at == path))
 }
 
 /// The absolute path of a mount point without touching what may be mounted on it.
@@ -232,16 +192,6 @@ pub(crate) fn set_read_ahead(path: &Path, bytes: u32) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn mountinfo_lines_are_read_with_their_escapes() {
-        let text = "36 35 0:52 / /mnt/a\\040b rw,noatime master:1 - fuse.holdfast home rw,user_id=0\n40 1 8:1 / / rw - ext4 /dev/sda1 rw\nnonsense\n";
-        let m = parse_mountinfo(text);
-        assert_eq!(m.len(), 2);
-        assert_eq!(m[0], MountLine { mountpoint: "/mnt/a b".into(), device: "0:52".into(), fs_type: "fuse.holdfast".into() });
-        assert_eq!(m[1].fs_type, "ext4");
-        assert_eq!(unescape("\\0"), PathBuf::from("\\0"));
-    }
 
     #[test]
     fn a_missing_mount_point_and_a_file_are_refused_with_a_sentence() {

@@ -9,9 +9,11 @@ mod clock;
 mod disk;
 mod domain;
 mod file;
+mod mounts;
 pub mod ring;
 pub mod runtime;
 mod sys;
 
 pub use clock::{RealClock, random_bytes};
 pub use disk::RealDisk;
+pub use mounts::{MountLine, mounts, parse_mounts};

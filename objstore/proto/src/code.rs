@@ -35,6 +35,18 @@ impl Code {
             _ => Code::new(16, 4),
         }
     }
+    /// Whether `osds` OSDs can hold a stripe of this code, each shard on another one; if not, a sentence that says so.
+    pub fn carried_by(self, osds: usize) -> Result<(), String> {
+        if self.n() <= osds {
+            return Ok(());
+        }
+        let there = if osds == 1 { "is 1".to_string() } else { format!("are {osds}") };
+        Err(format!(
+            "the code {self} needs {} OSDs and there {there}; give more OSDs or a smaller code, for example {}",
+            self.n(),
+            Code::default_for(osds)
+        ))
+    }
     /// The code to write with while only `up` devices are there: this one where it fits, else the widest with as much
     /// parity that fits, else as many whole copies as there are devices, but never fewer than two unless m is 0.
     /// (4+2 on five or four devices is 2+2, on three 1+2, on two 1+1.) `None`: no code fits, writes wait.
@@ -113,6 +125,8 @@ mod tests {
         let want = [None, None, Some("1+1"), Some("1+2"), Some("2+2"), Some("2+2"), Some("4+2")];
         assert_eq!(narrowed, want.map(|o| o.map(str::to_string)));
         assert_eq!(Code::new(1, 0).narrowed(1), Some(Code::new(1, 0)));
+        assert!(c.carried_by(6).is_ok() && Code::new(1, 0).carried_by(1).is_ok());
+        assert!(c.carried_by(5).unwrap_err().contains("4+2 needs 6 OSDs and there are 5"));
         assert!("0+2".parse::<Code>().is_err() && "4".parse::<Code>().is_err() && "4+9".parse::<Code>().is_err());
     }
 }

@@ -4,7 +4,7 @@ use super::proto::admin_client::AdminClient;
 use super::{proto, socket};
 use crate::layout;
 use anyhow::{Context, anyhow, bail};
-use holdfast_objstore_base::real::RealDisk;
+use holdfast_objstore_base::real::{RealDisk, mounts};
 use hyper_util::rt::TokioIo;
 use std::path::{Path, PathBuf};
 use tonic::transport::{Channel, Endpoint};
@@ -58,6 +58,14 @@ impl Client {
         self.0.drop_caches(proto::DropCachesRequest {}).await.map_err(said)?;
         Ok(())
     }
+    pub async fn create_bucket(&mut self, name: String, code: String) -> anyhow::Result<()> {
+        self.0.create_bucket(proto::CreateBucketRequest { name, code }).await.map_err(said)?;
+        Ok(())
+    }
+    pub async fn delete_bucket(&mut self, name: String) -> anyhow::Result<()> {
+        self.0.delete_bucket(proto::DeleteBucketRequest { name }).await.map_err(said)?;
+        Ok(())
+    }
     pub async fn metrics(&mut self) -> anyhow::Result<String> {
         Ok(self.0.metrics(proto::MetricsRequest {}).await.map_err(said)?.into_inner().text)
     }
@@ -69,48 +77,8 @@ fn said(status: tonic::Status) -> anyhow::Error {
 
 /// The first data folder behind a mount point, from the kernel's mount table.
 fn mount_source(point: &Path) -> anyhow::Result<Option<PathBuf>> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").context("cannot read the mount table")?;
-    let mut found = None;
-    for line in table.lines() {
-        let Some((left, right)) = line.split_once(" - ") else { continue };
-        let Some(at) = left.split(' ').nth(4) else { continue };
-        let Some(source) = right.split(' ').nth(1) else { continue };
-        if Path::new(&unescape(at)) == point {
-            // The last mount on a point is the one that shows.
-            found = unescape(source).strip_prefix(SOURCE_PREFIX).map(PathBuf::from);
-        }
-    }
-    Ok(found)
-}
-
-/// The mount table writes space, tab, newline and backslash as three octal digits.
-fn unescape(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let b = text.as_bytes();
-    let mut i = 0;
-    while i < b.len() {
-        let octal = b.get(i + 1..i + 4).and_then(|d| std::str::from_utf8(d).ok()).and_then(|d| u8::from_str_radix(d, 8).ok());
-        match (b[i], octal) {
-            (b'\\', Some(c)) => {
-                out.push(c);
-                i += 4;
-            }
-            (c, _) => {
-                out.push(c);
-                i += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mount_table_escapes_are_undone() {
-        assert_eq!(unescape(r"/a\040b\134c"), r"/a b\c");
-        assert_eq!(unescape(r"/a\"), r"/a\");
-    }
+    let table = mounts().context("cannot read the mount table")?;
+    // The last mount on a point is the one that shows.
+    let source = table.iter().rfind(|m| m.at == point).and_then(|m| m.source.to_str()?.strip_prefix(SOURCE_PREFIX));
+    Ok(source.map(PathBuf::from))
 }

@@ -12,6 +12,9 @@ pub trait Control: Send + Sync + 'static {
     /// Drains the mount at `mount` (empty: all).
     fn sync(&self, mount: String) -> BoxFuture<'static, Result<(), String>>;
     fn drop_caches(&self) -> BoxFuture<'static, Result<(), String>>;
+    /// Makes a tree bucket; `code` empty: the cluster's own.
+    fn create_bucket(&self, name: String, code: String) -> BoxFuture<'static, Result<(), String>>;
+    fn delete_bucket(&self, name: String) -> BoxFuture<'static, Result<(), String>>;
     fn metrics(&self) -> String;
 }
 
@@ -29,6 +32,15 @@ impl Admin for Service {
     async fn drop_caches(&self, _: Request<DropCachesRequest>) -> Result<Response<DropCachesReply>, Status> {
         self.0.drop_caches().await.map_err(Status::failed_precondition)?;
         Ok(Response::new(DropCachesReply {}))
+    }
+    async fn create_bucket(&self, request: Request<CreateBucketRequest>) -> Result<Response<CreateBucketReply>, Status> {
+        let r = request.into_inner();
+        self.0.create_bucket(r.name, r.code).await.map_err(Status::failed_precondition)?;
+        Ok(Response::new(CreateBucketReply {}))
+    }
+    async fn delete_bucket(&self, request: Request<DeleteBucketRequest>) -> Result<Response<DeleteBucketReply>, Status> {
+        self.0.delete_bucket(request.into_inner().name).await.map_err(Status::failed_precondition)?;
+        Ok(Response::new(DeleteBucketReply {}))
     }
     async fn metrics(&self, _: Request<MetricsRequest>) -> Result<Response<MetricsReply>, Status> {
         Ok(Response::new(MetricsReply { text: self.0.metrics() }))

@@ -3,5 +3,6 @@
 pub mod admin;
 pub mod bench;
 pub mod dump;
+pub mod fs;
 pub mod status;
 pub mod up;

@@ -50,6 +50,8 @@ fn table(s: &Value) -> String {
             out.push_str(&format!("         {why}\n"));
         }
     }
+    out.push('\n');
+    out.push_str(&super::fs::table(&s["buckets"]));
     out.push_str(&format!("\n{:<14} {:<20} {:>8}\n", "SESSION", "CLIENT", "GRANTS"));
     for x in s["sessions"].as_array().into_iter().flatten() {
         out.push_str(&format!("{:<14} {:<20} {:>8}\n", text(&x["id"]), text(&x["client"]), text(&x["grants"])));

@@ -41,7 +41,7 @@ pub fn run(args: Up) -> anyhow::Result<()> {
         p.layout.write(&disk, State::Ready)?;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ended = runtime.block_on(serve(p, Arc::new(disk), keys, args.memory));
+    let ended = runtime.block_on(serve(p, Arc::new(disk), keys, args.memory, args.bucket));
     admin::socket::remove(&home);
     drop(locks);
     ended
@@ -104,11 +104,11 @@ fn lock_all(layout: &Layout, disk: &dyn Disk) -> anyhow::Result<Vec<lock::Lock>>
     Ok(locks)
 }
 
-async fn serve(p: Prepared, disk: Arc<RealDisk>, keys: credentials::Credentials, memory: u64) -> anyhow::Result<()> {
+async fn serve(p: Prepared, disk: Arc<RealDisk>, keys: credentials::Credentials, memory: u64, bucket: String) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let home = p.layout.home().to_path_buf();
-    let plan = data::Plan { layout: p.layout, mount: p.mount, disk, memory };
+    let plan = data::Plan { layout: p.layout, mount: p.mount, bucket, disk, memory };
     let mut data = data::start(plan).await?;
     let running = data.running.clone();
     for why in running.losses() {

@@ -3,7 +3,10 @@
 use super::data::Running;
 use crate::admin::server::Control;
 use holdfast_objstore_base::BoxFuture;
+use holdfast_meta_client::MetaError;
 use holdfast_objstore_client::Objects;
+use holdfast_objstore_proto::Code;
+use holdfast_objstore_proto::meta::{Bucket, Command, Owner, Shape};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -20,14 +23,18 @@ impl Cluster {
     }
 
     /// Redundancy only: whether what is stored can still lose devices as its code promises.
-    fn health(&self, missing_stripes: usize) -> (&'static str, Vec<String>) {
+    fn health(&self, missing_stripes: usize, buckets: &[(Bucket, bool)]) -> (&'static str, Vec<String>) {
         let mut reasons = self.running.losses();
         let lost = reasons.len();
+        let weak: Vec<&Bucket> = buckets.iter().filter(|(b, used)| *used && lost > b.code.m as usize).map(|(b, _)| b).collect();
+        for b in &weak {
+            reasons.push(format!("the bucket {} has the code {} and cannot make up for {lost} OSDs", String::from_utf8_lossy(&b.name), b.code));
+        }
         if missing_stripes > 0 {
             reasons.push(format!("{missing_stripes} stripes wait for a missing shard"));
         }
         let health = match lost {
-            n if n > self.running.layout.code.m as usize => "failed",
+            n if n > self.running.layout.code.m as usize || !weak.is_empty() => "failed",
             0 if missing_stripes == 0 => "ok",
             _ => "degraded",
         };
@@ -39,7 +46,7 @@ impl Control for Cluster {
     fn status(&self) -> Value {
         let r = &self.running;
         let meta = r.service.status();
-        let (health, mut reasons) = self.health(meta.missing);
+        let (health, mut reasons) = self.health(meta.missing, &meta.buckets);
         if let Some(why) = &meta.failed {
             reasons.push(format!("metadata: {why}"));
         }
@@ -69,6 +76,15 @@ impl Control for Cluster {
             .iter()
             .map(|s| json!({ "id": s.id.to_string(), "client": s.client, "epoch": s.epoch.0, "caching": s.caching, "grants": s.grants, "open": s.open }))
             .collect();
+        let mounted = |name: &[u8]| r.mount.as_ref().filter(|m| m.bucket.as_bytes() == name).map(|m| m.point.display().to_string());
+        let buckets: Vec<Value> = meta
+            .buckets
+            .iter()
+            .map(|(b, used)| {
+                let shape = if b.shape == Shape::Tree { "tree" } else { "flat" };
+                json!({ "name": String::from_utf8_lossy(&b.name), "code": b.code.to_string(), "shape": shape, "empty": !used, "mount": mounted(&b.name) })
+            })
+            .collect();
         json!({
             "health": health,
             "reasons": reasons,
@@ -81,6 +97,7 @@ impl Control for Cluster {
             "mounts": r.mount.iter().map(|m| m.point.display().to_string()).collect::<Vec<_>>(),
             "mount": r.mount.as_ref().map(|m| json!({ "point": m.point, "binding": m.binding, "transport": m.transport })),
             "osds": osds,
+            "buckets": buckets,
             "space": { "total": total, "used": used, "live": live, "usable_total": usable.total, "usable_free": usable.free },
             "sessions": sessions,
             "metadata": { "applied": meta.applied, "inodes": meta.stats.inodes, "stripes": meta.stats.stripes, "missing": meta.missing, "orphans_queued": meta.orphans_queued,
@@ -108,11 +125,63 @@ impl Control for Cluster {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    fn create_bucket(&self, name: String, code: String) -> BoxFuture<'static, Result<(), String>> {
+        let r = self.running.clone();
+        Box::pin(async move {
+            check_name(&name)?;
+            let code: Code = if code.is_empty() { r.layout.code } else { code.parse()? };
+            code.carried_by(r.objects.osds().len())?;
+            // SAFETY: these calls only read the process's ids.
+            let owner = unsafe { Owner { uid: libc::geteuid(), gid: libc::getegid() } };
+            let told = name.clone();
+            r.run(Command::CreateBucket { name: name.into(), shape: Shape::Tree, code, owner, mode: 0o755 }).await.map_err(|e| match e {
+                MetaError::BucketExists => format!("the bucket {told} is already there"),
+                other => format!("the bucket {told} could not be made: {other}"),
+            })
+        })
+    }
+
+    fn delete_bucket(&self, name: String) -> BoxFuture<'static, Result<(), String>> {
+        let r = self.running.clone();
+        Box::pin(async move {
+            if let Some(m) = r.mount.as_ref().filter(|m| m.bucket == name) {
+                return Err(format!("the bucket {name} is mounted on {}", m.point.display()));
+            }
+            r.run(Command::DeleteBucket { name: name.clone().into() }).await.map_err(|e| match e {
+                MetaError::NoSuchBucket => format!("there is no bucket {name}"),
+                MetaError::BucketNotEmpty => format!("the bucket {name} is not empty: delete what is in it first, open uploads too"),
+                other => format!("the bucket {name} could not be deleted: {other}"),
+            })
+        })
+    }
+
     fn metrics(&self) -> String {
         let mut text = String::new();
         match prometheus_client::encoding::text::encode(&mut text, &self.running.registry.lock()) {
             Ok(()) => text,
             Err(e) => format!("# metrics could not be written: {e}\n"),
         }
+    }
+}
+
+/// A name that S3 clients can say too.
+fn check_name(name: &str) -> Result<(), String> {
+    let edge = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    let inner = name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'.' || b == b'-');
+    let bytes = name.as_bytes();
+    if (3..=63).contains(&name.len()) && inner && edge(bytes.first().copied()) && edge(bytes.last().copied()) && !name.contains("..") {
+        return Ok(());
+    }
+    Err(format!("'{name}' is not a bucket's name: 3 to 63 lower-case letters, digits, dots and hyphens, with a letter or digit at both ends"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bucket_names_are_those_that_s3_takes() {
+        assert!(["abc", "a.b-c", "0xyz"].iter().all(|n| check_name(n).is_ok()));
+        assert!(["ab", "Abc", "-abc", "abc.", "a..b", "a_b", "a/b", &"x".repeat(64)].iter().all(|n| check_name(n).is_err()));
     }
 }

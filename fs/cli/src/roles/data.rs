@@ -11,7 +11,7 @@ use crate::layout::Layout;
 use anyhow::anyhow;
 use bytes::Bytes;
 use holdfast_fs_fuse::{Binding, MountOptions, Mounted, Unmounted, VfsAdapter};
-use holdfast_fs_vfs::Vfs;
+use holdfast_fs_vfs::{Error as VfsError, Vfs};
 use holdfast_meta_client::{MetaError, MetaService, NoEvents};
 use holdfast_meta_server::{Service, StripeReaper};
 use holdfast_objstore_base::BoxFuture;
@@ -30,7 +30,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
-/// The bucket that exists after the first start and is what is mounted.
+/// The bucket that exists after the first start and is what is mounted unless another is named.
 pub const HOME: &[u8] = b"home";
 /// How long a mount in use may keep the end waiting before it is detached and cut off.
 const DETACHED_MAX: Duration = Duration::from_secs(5);
@@ -38,6 +38,8 @@ const DETACHED_MAX: Duration = Duration::from_secs(5);
 pub struct Plan {
     pub layout: Layout,
     pub mount: Option<MountOptions>,
+    /// The bucket to mount.
+    pub bucket: String,
     pub disk: Arc<RealDisk>,
     /// The byte budget.
     pub memory: u64,
@@ -80,11 +82,24 @@ pub struct Running {
 #[derive(Debug, Clone)]
 pub struct Mount {
     pub point: PathBuf,
+    pub bucket: String,
     pub binding: &'static str,
     pub transport: &'static str,
 }
 
 impl Running {
+    /// Runs one command for an administrator, in a session of its own, on the data thread.
+    pub async fn run(&self, command: Command) -> Result<(), MetaError> {
+        let service = self.service.clone();
+        let ran = self.data.spawn(async move {
+            let meta = service.connect("admin", false, Arc::new(NoEvents)).await?;
+            let reply = meta.submit(command).await;
+            meta.close_session().await;
+            reply.map(drop)
+        });
+        ran.await.unwrap_or_else(|e| Err(MetaError::Failed(format!("the data thread ended: {e}"))))
+    }
+
     /// One sentence for each OSD that does not hold what it should: out of service, or found damaged.
     pub fn losses(&self) -> Vec<String> {
         self.osds
@@ -178,7 +193,7 @@ async fn run(
 type Opened = (Arc<Running>, Vec<Osd>, Option<Mounted>);
 
 async fn open(plan: Plan) -> anyhow::Result<Opened> {
-    let Plan { layout, mount, disk, memory } = plan;
+    let Plan { layout, mount, bucket, disk, memory } = plan;
     let shares = Shares::of(memory);
     let clock: Arc<dyn Clock> = Arc::new(RealClock);
     let mut registry = Registry::default();
@@ -199,7 +214,7 @@ async fn open(plan: Plan) -> anyhow::Result<Opened> {
     let (vfs, mounted, shown) = match mount {
         None => (None, None, None),
         Some(options) => {
-            let (vfs, mounted, shown) = open_mount(options, &layout, shared, objects.clone(), budget, clock).await?;
+            let (vfs, mounted, shown) = open_mount(options, bucket, &layout, shared, objects.clone(), budget, clock).await?;
             vfs.metrics().register(registry.sub_registry_with_prefix("holdfast"));
             (Some(vfs), Some(mounted), Some(shown))
         }
@@ -221,6 +236,7 @@ async fn open(plan: Plan) -> anyhow::Result<Opened> {
 
 async fn open_mount(
     mut options: MountOptions,
+    bucket: String,
     layout: &Layout,
     service: Arc<dyn MetaService>,
     objects: Arc<dyn Objects>,
@@ -229,9 +245,12 @@ async fn open_mount(
 ) -> anyhow::Result<(Arc<Vfs>, Mounted, Mount)> {
     let kernel = Kernel::default();
     let config = holdfast_fs_vfs::Config::default();
-    let vfs = Vfs::connect(service, objects, Bytes::from_static(HOME), Arc::new(kernel.clone()), budget, clock, config)
-        .await
-        .map_err(|e| anyhow!("cannot open the bucket home: {e}"))?;
+    let name = Bytes::copy_from_slice(bucket.as_bytes());
+    let vfs = Vfs::connect(service, objects, name, Arc::new(kernel.clone()), budget, clock, config).await.map_err(|e| match e {
+        VfsError::NotFound => anyhow!("there is no bucket {bucket} to mount; start without --bucket and make it: holdfast fs create {bucket}"),
+        VfsError::NotSupported => anyhow!("the bucket {bucket} cannot be mounted: it was made over S3 and is flat, its keys are no paths"),
+        other => anyhow!("cannot open the bucket {bucket}: {other}"),
+    })?;
     options.fsname = format!("{SOURCE_PREFIX}{}", layout.home().display());
     let mounted = holdfast_fs_fuse::mount(&options, Arc::new(VfsAdapter::new(vfs.clone())))?;
     kernel.attach(mounted.notifier());
@@ -239,7 +258,7 @@ async fn open_mount(
         Binding::Dev => "dev",
         Binding::Fuser => "fuser",
     };
-    let shown = Mount { point: options.mountpoint, binding, transport: mounted.transport() };
+    let shown = Mount { point: options.mountpoint, bucket, binding, transport: mounted.transport() };
     Ok((vfs, mounted, shown))
 }
 

@@ -2,6 +2,7 @@
 
 use super::Service;
 use holdfast_meta_log::Error as LogError;
+use holdfast_objstore_proto::meta::Bucket;
 use holdfast_objstore_proto::{SessionEpoch, SessionId};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct Status {
     pub stats: holdfast_meta_core::read::Stats,
     /// Stripes that wait for a shard that was missing when they were published, counted up to [`MISSING_SHOWN_MAX`].
     pub missing: usize,
+    /// All buckets by name, and whether anything lies in them.
+    pub buckets: Vec<(Bucket, bool)>,
     /// Grants held by all sessions.
     pub grants: usize,
     /// Orphans waiting to be looked at (those that are open wait for their last close and are not counted).
@@ -64,7 +67,16 @@ impl Service {
         drop(rows);
         let stats = core.state.view(|kv| holdfast_meta_core::read::stats(kv)).ok().and_then(Result::ok);
         let missing = core.state.view(|kv| holdfast_meta_core::read::missing(kv, None, MISSING_SHOWN_MAX)).ok().and_then(Result::ok);
+        let buckets = core.state.view(|kv| {
+            let mut buckets = Vec::new();
+            for b in holdfast_meta_core::read::buckets(kv)?.unwrap_or_default() {
+                let used = holdfast_meta_core::read::getattr(kv, b.root)?.is_ok_and(|root| root.size > 0);
+                buckets.push((b, used));
+            }
+            Ok(buckets)
+        });
         Status {
+            buckets: buckets.unwrap_or_default(),
             failed: core.state.check().err().map(|e| e.0).or_else(|| match core.log.may_read() {
                 Err(LogError::Failed(why)) => Some(why),
                 _ => None,

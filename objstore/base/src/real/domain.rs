@@ -3,6 +3,7 @@
 //! What always holds: files share a domain only where one fdatasync provably flushes the whole device: ext4 or xfs with
 //! barriers on, without data journalling or a second device, opened for direct I/O. Everything else is a domain per file.
 
+use super::MountLine;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
@@ -27,25 +28,18 @@ pub(super) fn shared_device(file: &File) -> Option<u64> {
     if !matches!(fs.f_type as i64, EXT4_MAGIC | XFS_MAGIC) {
         return None;
     }
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let mounts = super::mounts().ok()?;
     flushes_whole_device(&mounts, meta.dev()).then_some(meta.dev())
 }
 
-/// Reads mountinfo: whether every mount of `dev` is ext4 or xfs with options under which one file's fdatasync flushes all.
-fn flushes_whole_device(mounts: &str, dev: u64) -> bool {
+/// Whether every mount of `dev` is ext4 or xfs with options under which one file's fdatasync flushes all.
+fn flushes_whole_device(mounts: &[MountLine], dev: u64) -> bool {
     let wanted = format!("{}:{}", libc::major(dev), libc::minor(dev));
     let mut seen = false;
-    for line in mounts.lines() {
-        let mut fields = line.split(' ');
-        if fields.nth(2) != Some(wanted.as_str()) {
-            continue;
-        }
-        let Some((_, tail)) = line.split_once(" - ") else { return false };
-        let mut tail = tail.split(' ');
-        let (kind, options) = (tail.next().unwrap_or(""), tail.nth(1).unwrap_or(""));
+    for mount in mounts.iter().filter(|m| m.device == wanted) {
         let unfit =
             |o: &str| matches!(o, "nobarrier" | "barrier=0" | "data=journal") || o.starts_with("logdev=") || o.starts_with("rtdev=");
-        if !matches!(kind, "ext4" | "xfs") || options.split(',').any(unfit) {
+        if !matches!(mount.fs_type.as_str(), "ext4" | "xfs") || mount.super_options.split(',').any(unfit) {
             return false;
         }
         seen = true;
@@ -62,13 +56,14 @@ mod tests {
     #[test]
     fn only_ext4_and_xfs_with_barriers_share_a_flush() {
         let dev = libc::makedev(254, 0);
-        assert!(flushes_whole_device(LINE, dev));
-        assert!(flushes_whole_device(&LINE.replace("ext4", "xfs"), dev));
+        let fit = |text: &str, dev| flushes_whole_device(&super::super::parse_mounts(text), dev);
+        assert!(fit(LINE, dev));
+        assert!(fit(&LINE.replace("ext4", "xfs"), dev));
         for bad in ["nobarrier", "barrier=0", "data=journal", "logdev=/dev/vdb"] {
-            assert!(!flushes_whole_device(&format!("{LINE},{bad}"), dev), "{bad}");
+            assert!(!fit(&format!("{LINE},{bad}"), dev), "{bad}");
         }
-        assert!(!flushes_whole_device(&LINE.replace("ext4", "btrfs"), dev));
-        assert!(!flushes_whole_device(LINE, libc::makedev(254, 1)), "an unknown device is not shared");
-        assert!(!flushes_whole_device(&format!("{LINE}\n{LINE},nobarrier"), dev), "one unfit mount decides");
+        assert!(!fit(&LINE.replace("ext4", "btrfs"), dev));
+        assert!(!fit(LINE, libc::makedev(254, 1)), "an unknown device is not shared");
+        assert!(!fit(&format!("{LINE}\n{LINE},nobarrier"), dev), "one unfit mount decides");
     }
 }

@@ -1,15 +1,17 @@
 //! Copies: of an object by reference, of a range into a part by reading and writing.
+//!
+//! What always holds: what lies in a bucket has the bucket's code: a copy from a bucket with another one is read and written anew.
 
 use crate::conditions::ReadConditions;
 use crate::deliver::{self, deliver};
 use crate::door::{Charging, Inner, Session};
 use crate::error;
 use crate::info::{UPLOAD_ALGORITHM, etag_text, kept_headers, refuse_unsupported, timestamp, upload_note};
-use crate::ingest::{self, Declared, ingest};
+use crate::ingest::{self, Declared, Ingested, ingest};
 use crate::sums::{Sums, set_checksums};
 use holdfast_meta_client::MetaError;
-use holdfast_objstore_proto::meta::{Attr, Command, Condition, ObjectInfo, PutObject, Reply};
-use holdfast_objstore_proto::{BucketId, InodeId};
+use holdfast_objstore_proto::InodeId;
+use holdfast_objstore_proto::meta::{Attr, Bucket, Command, Condition, ObjectInfo, PutObject, Reply};
 use hyper::HeaderMap;
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
@@ -23,7 +25,7 @@ async fn source(
     session: &Session,
     source: &CopySource,
     conditions: ReadConditions<'_>,
-) -> S3Result<(BucketId, Attr, ObjectInfo)> {
+) -> S3Result<(Bucket, Attr, ObjectInfo)> {
     let CopySource::Bucket { bucket, key, version_id } = source else {
         return Err(S3Error::with_message(S3ErrorCode::NotImplemented, "only bucket/key copy sources are supported"));
     };
@@ -35,7 +37,7 @@ async fn source(
         Err(e) if *e.code() == S3ErrorCode::NotModified => return Err(S3ErrorCode::PreconditionFailed.into()),
         other => other?,
     }
-    Ok((from.id, attr, info))
+    Ok((from, attr, info))
 }
 
 pub async fn object(door: &Arc<Inner>, r: S3Request<CopyObjectInput>) -> S3Result<S3Response<CopyObjectOutput>> {
@@ -56,7 +58,7 @@ pub async fn object(door: &Arc<Inner>, r: S3Request<CopyObjectInput>) -> S3Resul
             if_unmodified_since: i.copy_source_if_unmodified_since.as_ref(),
         };
         let (from, attr, mut info) = source(door, &session, &i.copy_source, conditions).await?;
-        let onto_itself = from == bucket.id && matches!(&i.copy_source, CopySource::Bucket { key, .. } if **key == *i.key);
+        let onto_itself = from.id == bucket.id && matches!(&i.copy_source, CopySource::Bucket { key, .. } if **key == *i.key);
         if onto_itself && !replace {
             return Err(S3Error::with_message(S3ErrorCode::InvalidRequest, "copying an object onto itself changes nothing: say REPLACE"));
         }
@@ -65,7 +67,7 @@ pub async fn object(door: &Arc<Inner>, r: S3Request<CopyObjectInput>) -> S3Resul
         }
         let ino = session.ids.inode().await.map_err(error::meta)?;
         let checksums = info.checksums.clone();
-        let command = Command::PutObject(PutObject {
+        let put = PutObject {
             bucket: bucket.id,
             key: super::key(&i.key),
             ino,
@@ -75,9 +77,20 @@ pub async fn object(door: &Arc<Inner>, r: S3Request<CopyObjectInput>) -> S3Resul
             info,
             owner: door.config.owner,
             condition: Condition::default(),
-            copy_from: Some((attr.ino, attr.change)),
-        });
-        let (attr, etag) = match door.commit(&session, command).await {
+            copy_from: None,
+        };
+        let copied = if from.code == bucket.code {
+            door.commit(&session, Command::PutObject(PutObject { copy_from: Some((attr.ino, attr.change)), ..put })).await
+        } else {
+            let body = rewrite(door, &session, &bucket, ino, &attr, 0..attr.size, None).await?;
+            // The bytes are of one version only if nobody wrote to the source meanwhile.
+            if session.meta.getattr(attr.ino).await.map_or(true, |(now, _)| now.change != attr.change) {
+                continue;
+            }
+            let command = |stripes| Command::PutObject(PutObject { extents: body.extents, stripes, ..put });
+            body.stripes.commit(&session, command).await
+        };
+        let (attr, etag) = match copied {
             Ok(Reply::Put { attr, etag, .. }) => (attr, etag),
             Ok(other) => return Err(error::unexpected(other)),
             Err(MetaError::Stale | MetaError::Retry(_)) => continue,
@@ -111,19 +124,33 @@ pub async fn part(door: &Arc<Inner>, r: S3Request<UploadPartCopyInput>) -> S3Res
         None => 0..attr.size,
         Some(text) => exact_range(text, attr.size)?,
     };
-    let length = range.end - range.start;
-    // For reading and writing together, before either begins: each waiting for its own would be copies waiting for one another.
-    let _charge = door.budget.charge(deliver::charge_of(length) + ingest::charge_of(length)).await;
-    let body = deliver(door, &session, attr.ino, range, Charging::Caller).await?;
-    let none = HeaderMap::new();
-    let sums = Sums::from_headers(&none, upload_note(&upload.info, UPLOAD_ALGORITHM))?;
-    let declared = Declared { headers: &none, trailers: None, length: Some(length) };
-    let body = ingest(door, &session, &bucket, InodeId(0), Some(body), declared, sums, Charging::Caller).await?;
+    let algorithm = upload_note(&upload.info, UPLOAD_ALGORITHM);
+    let body = rewrite(door, &session, &bucket, InodeId(0), &attr, range, algorithm).await?;
     let part = super::multipart::commit_part(&session, bucket.id, id, number, body).await?;
     let mut result =
         CopyPartResult { e_tag: Some(ETag::Strong(part.etag)), last_modified: Some(timestamp(part.modified)), ..Default::default() };
     set_checksums!(result, part.checksums);
     Ok(S3Response::new(UploadPartCopyOutput { copy_part_result: Some(result), ..Default::default() }))
+}
+
+/// Reads `range` of a source and writes it into stripes of `bucket`, in its code. `algorithm`: of a checksum to make on the way.
+async fn rewrite(
+    door: &Arc<Inner>,
+    session: &Arc<Session>,
+    bucket: &Bucket,
+    ino: InodeId,
+    source: &Attr,
+    range: std::ops::Range<u64>,
+    algorithm: Option<&str>,
+) -> S3Result<Ingested> {
+    let length = range.end - range.start;
+    // For reading and writing together, before either begins: each waiting for its own would be copies waiting for one another.
+    let _charge = door.budget.charge(deliver::charge_of(length) + ingest::charge_of(length)).await;
+    let body = deliver(door, session, source.ino, range, Charging::Caller).await?;
+    let none = HeaderMap::new();
+    let sums = Sums::from_headers(&none, algorithm)?;
+    let declared = Declared { headers: &none, trailers: None, length: Some(length) };
+    ingest(door, session, bucket, ino, Some(body), declared, sums, Charging::Caller).await
 }
 
 /// `bytes=first-last`, both given and inside the source, as copies require.
