@@ -35,12 +35,19 @@ pub enum Command {
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  holdfast up ./data --osds 6 --code 4+2 --mount ./mnt --s3 127.0.0.1:9000\n  holdfast up /disk1 /disk2 /disk3 --mount /srv/files"
+    after_help = "Examples:\n  holdfast up ./data --osds 6 --code 4+2 --mount ./mnt --s3 127.0.0.1:9000\n  holdfast up /disk1 /disk2 /disk3 --mount /srv/files\n  holdfast up /dev/sdb /dev/sdc /dev/sdd --meta /var/lib/holdfast --mount /srv/files"
 )]
 pub struct Up {
     /// Data folders, created when missing. One folder with --osds N holds N OSDs; of several folders each is one OSD, and the first also keeps the metadata and the credentials
-    #[arg(required = true, value_name = "DIR")]
+    /// With --meta: block devices, each one OSD; once they are a cluster they need not be named
+    #[arg(required_unless_present = "meta", value_name = "DIR|DEVICE")]
     pub dirs: Vec<PathBuf>,
+    /// The OSDs are block devices; this folder keeps the metadata and the credentials
+    #[arg(long, value_name = "DIR", conflicts_with = "osds")]
+    pub meta: Option<PathBuf>,
+    /// Format the devices of a new cluster without asking; what holds anything known is refused all the same
+    #[arg(long, visible_alias = "yes", requires = "meta")]
+    pub format_devices: bool,
     /// How many OSDs one DIR holds [default on the first start: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub osds: Option<u16>,
@@ -173,6 +180,6 @@ pub enum Bench {
 #[derive(Args)]
 #[command(after_help = "Example:\n  holdfast dump ./data/osd.0")]
 pub struct Dump {
-    /// An OSD's folder
+    /// An OSD's folder, or its block device
     pub osd: PathBuf,
 }

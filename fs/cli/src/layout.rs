@@ -40,8 +40,11 @@ pub struct OsdPlace {
     pub id: u16,
     /// Index into `dirs`.
     pub dir: usize,
-    /// Folder below it.
+    /// Folder below it, or the device as it was last called.
     pub path: String,
+    /// Of an OSD on a block device: the id of the volume on it, as hex.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
 }
 
 /// A cluster whose folders were looked at and may be used.
@@ -53,7 +56,7 @@ pub struct Layout {
     pub code: Code,
     pub dirs: Vec<PathBuf>,
     pub osds: Vec<(OsdId, PathBuf)>,
-    places: Vec<OsdPlace>,
+    pub places: Vec<OsdPlace>,
 }
 
 impl Layout {
@@ -138,11 +141,11 @@ pub fn examine(disk: &dyn Disk, dirs: &[PathBuf], osds: Option<u16>, code: Optio
     }
 }
 
-fn absolute(dir: &Path) -> anyhow::Result<PathBuf> {
+pub(crate) fn absolute(dir: &Path) -> anyhow::Result<PathBuf> {
     std::path::absolute(dir).with_context(|| format!("{} is not a path", dir.display()))
 }
 
-fn refuse_foreign(disk: &dyn Disk, dir: &Path) -> anyhow::Result<()> {
+pub(crate) fn refuse_foreign(disk: &dyn Disk, dir: &Path) -> anyhow::Result<()> {
     if !disk.exists(dir) {
         return Ok(());
     }
@@ -166,7 +169,8 @@ fn new_layout(dirs: Vec<PathBuf>, osds: Option<u16>, code: Option<Code>, random:
     ensure!(count <= 64, "{count} OSDs are too many for one process: at most 64");
     let code = code.unwrap_or_else(|| Code::default_for(count));
     code.carried_by(count).map_err(anyhow::Error::msg)?;
-    let places = (0..count).map(|i| OsdPlace { id: i as u16, dir: if dirs.len() > 1 { i } else { 0 }, path: format!("osd.{i}") }).collect();
+    let place = |i| OsdPlace { id: i as u16, dir: if dirs.len() > 1 { i } else { 0 }, path: format!("osd.{i}"), device: None };
+    let places = (0..count).map(place).collect();
     Ok(finish(true, random, code, dirs, places))
 }
 
@@ -195,6 +199,11 @@ fn known_layout(
         dirs.len(),
         known.dirs.iter().map(|d| d.display().to_string()).collect::<Vec<_>>().join(" ")
     );
+    ensure!(
+        known.osds.iter().all(|o| o.device.is_none()),
+        "the OSDs of this cluster lie on block devices; start it with: holdfast up --meta {}",
+        known.dirs[0].display()
+    );
     // Folders are put in the order their files say; what is missing or empty takes the places left over, in order.
     let mut ordered: Vec<Option<PathBuf>> = vec![None; dirs.len()];
     for (dir, file) in dirs.iter().zip(files) {
@@ -222,7 +231,7 @@ fn known_layout(
     Ok(finish(false, cluster, stored, dirs, known.osds))
 }
 
-fn finish(fresh: bool, cluster: u128, code: Code, dirs: Vec<PathBuf>, places: Vec<OsdPlace>) -> Layout {
+pub(crate) fn finish(fresh: bool, cluster: u128, code: Code, dirs: Vec<PathBuf>, places: Vec<OsdPlace>) -> Layout {
     let osds = places.iter().map(|p| (OsdId(p.id), dirs[p.dir].join(&p.path))).collect();
     Layout { fresh, cluster, code, dirs, osds, places }
 }

@@ -4,6 +4,7 @@ mod admin;
 mod args;
 mod commands;
 mod credentials;
+mod devices;
 mod layout;
 mod lock;
 mod notify;

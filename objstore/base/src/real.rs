@@ -6,14 +6,18 @@
 //! What it leaves out: retries, caching, anything about what the bytes mean.
 
 mod clock;
+pub mod device;
 mod disk;
 mod domain;
 mod file;
 mod mounts;
+pub mod probe;
 pub mod ring;
 pub mod runtime;
 mod sys;
+mod volume;
 
 pub use clock::{RealClock, random_bytes};
 pub use disk::RealDisk;
 pub use mounts::{MountLine, mounts, parse_mounts};
+pub use volume::{BYTES_MIN as DEVICE_BYTES_MIN, DeviceError};

@@ -5,7 +5,7 @@
 use crate::args::Up;
 use crate::layout::{self, Layout, State};
 use crate::roles::{control, data, format, gateway, storage};
-use crate::{admin, credentials, lock, notify};
+use crate::{admin, credentials, devices, lock, notify};
 use anyhow::{Context, bail};
 use holdfast_fs_fuse::MountOptions;
 use holdfast_objstore_base::disk::Disk;
@@ -27,6 +27,9 @@ pub fn run(args: Up) -> anyhow::Result<()> {
     let disk = RealDisk::new();
     let p = prepare(&args, &disk)?;
     let home = p.layout.home().to_path_buf();
+    if p.layout.fresh && p.layout.places.iter().any(|o| o.device.is_some()) {
+        devices::ask(&p.layout, args.format_devices)?;
+    }
     let locks = lock_all(&p.layout, &disk)?;
     let first = p.layout.fresh;
     if first {
@@ -47,11 +50,15 @@ pub fn run(args: Up) -> anyhow::Result<()> {
     ended
 }
 
-fn prepare(args: &Up, disk: &dyn Disk) -> anyhow::Result<Prepared> {
+fn prepare(args: &Up, disk: &RealDisk) -> anyhow::Result<Prepared> {
     let mount = args.mount.as_ref().map(|point| mount_options(args, point)).transpose()?;
     let mut random = [0; 16];
     real::random_bytes(&mut random);
-    let layout = layout::examine(disk, &args.dirs, args.osds, args.code, u128::from_le_bytes(random))?;
+    let random = u128::from_le_bytes(random);
+    let layout = match devices::meta_dir(&args.dirs, args.meta.as_deref())? {
+        Some(meta) => devices::examine(disk, &args.dirs, meta, args.code, random)?,
+        None => layout::examine(disk, &args.dirs, args.osds, args.code, random)?,
+    };
     for dir in &layout.dirs {
         if lock::is_held(dir) {
             bail!("{} is in use by a running holdfast process; stop that one first", dir.display());

@@ -2,8 +2,8 @@
 
 use super::data::Running;
 use crate::admin::server::Control;
-use holdfast_objstore_base::BoxFuture;
 use holdfast_meta_client::MetaError;
+use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_client::Objects;
 use holdfast_objstore_proto::Code;
 use holdfast_objstore_proto::meta::{Bucket, Command, Owner, Shape};
@@ -28,7 +28,11 @@ impl Cluster {
         let lost = reasons.len();
         let weak: Vec<&Bucket> = buckets.iter().filter(|(b, used)| *used && lost > b.code.m as usize).map(|(b, _)| b).collect();
         for b in &weak {
-            reasons.push(format!("the bucket {} has the code {} and cannot make up for {lost} OSDs", String::from_utf8_lossy(&b.name), b.code));
+            reasons.push(format!(
+                "the bucket {} has the code {} and cannot make up for {lost} OSDs",
+                String::from_utf8_lossy(&b.name),
+                b.code
+            ));
         }
         if missing_stripes > 0 {
             reasons.push(format!("{missing_stripes} stripes wait for a missing shard"));
@@ -172,7 +176,9 @@ fn check_name(name: &str) -> Result<(), String> {
     if (3..=63).contains(&name.len()) && inner && edge(bytes.first().copied()) && edge(bytes.last().copied()) && !name.contains("..") {
         return Ok(());
     }
-    Err(format!("'{name}' is not a bucket's name: 3 to 63 lower-case letters, digits, dots and hyphens, with a letter or digit at both ends"))
+    Err(format!(
+        "'{name}' is not a bucket's name: 3 to 63 lower-case letters, digits, dots and hyphens, with a letter or digit at both ends"
+    ))
 }
 
 #[cfg(test)]

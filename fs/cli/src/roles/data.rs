@@ -247,7 +247,9 @@ async fn open_mount(
     let config = holdfast_fs_vfs::Config::default();
     let name = Bytes::copy_from_slice(bucket.as_bytes());
     let vfs = Vfs::connect(service, objects, name, Arc::new(kernel.clone()), budget, clock, config).await.map_err(|e| match e {
-        VfsError::NotFound => anyhow!("there is no bucket {bucket} to mount; start without --bucket and make it: holdfast fs create {bucket}"),
+        VfsError::NotFound => {
+            anyhow!("there is no bucket {bucket} to mount; start without --bucket and make it: holdfast fs create {bucket}")
+        }
         VfsError::NotSupported => anyhow!("the bucket {bucket} cannot be mounted: it was made over S3 and is flat, its keys are no paths"),
         other => anyhow!("cannot open the bucket {bucket}: {other}"),
     })?;

@@ -110,15 +110,21 @@ fn random_u128() -> u128 {
 }
 
 /// Bytes each OSD may use: its part of what its filesystem has, for several may share one.
-fn parts(layout: &Layout, disk: &dyn Disk) -> anyhow::Result<HashMap<OsdId, u64>> {
+fn parts(layout: &Layout, disk: &RealDisk) -> anyhow::Result<HashMap<OsdId, u64>> {
     // The folder itself may be missing: its nearest ancestor is on the same filesystem.
     let device = |p: &Path| p.ancestors().find_map(|a| std::fs::metadata(a).ok().map(|m| (m.dev(), a.to_path_buf())));
     let mut by_device: HashMap<u64, (PathBuf, Vec<(OsdId, u64)>)> = HashMap::new();
+    let mut parts = HashMap::new();
     for (id, path) in &layout.osds {
+        if disk.is_device(path) {
+            // All of it is this OSD's, but for what its checkpoints take.
+            let total = disk.space(path).map_or(0, |s| s.total);
+            parts.insert(*id, total - total / RESERVE_PARTS);
+            continue;
+        }
         let (dev, at) = device(path).with_context(|| format!("{} lies nowhere", path.display()))?;
         by_device.entry(dev).or_insert_with(|| (at, Vec::new())).1.push((*id, used(path)));
     }
-    let mut parts = HashMap::new();
     for (at, osds) in by_device.into_values() {
         let space = disk.space(&at)?;
         let reserve = (space.total / RESERVE_PARTS).min(space.free / 4);

@@ -1,4 +1,5 @@
-//! The machine's folder trees.
+//! The machine's folder trees, and the block devices that were attached: a path that begins with an attached device's leads into
+//! the volume on it.
 //!
 //! What always holds: files are opened for direct I/O wherever the filesystem can; files of one device that can share a
 //! flush get one domain for the life of this object, also across threads.
@@ -6,11 +7,12 @@
 
 use super::domain::shared_device;
 use super::file::{Handle, RealFile};
+use super::volume::{DeviceError, Volume};
 use crate::disk::{Disk, DiskError, DiskSpace, File, Open, Result};
 use crate::flush::FlushGroup;
 use crate::metrics::Metrics;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -29,6 +31,8 @@ pub struct RealDisk {
 #[derive(Default)]
 struct Shared {
     domains: Mutex<HashMap<u64, Arc<FlushGroup>>>,
+    /// By the device's path; without a volume it is known to be lost.
+    devices: Mutex<BTreeMap<PathBuf, Option<Arc<Volume>>>>,
     metrics: Metrics,
 }
 
@@ -60,6 +64,56 @@ impl RealDisk {
         &self.shared.metrics
     }
 
+    /// Makes the device at `path` into an empty volume, and attaches it. Everything on it is lost. Blocks.
+    pub fn format_device(&self, path: &Path, id: u128) -> std::result::Result<(), DeviceError> {
+        let volume = Volume::format(path, id, &self.shared.metrics)?;
+        self.shared.devices.lock().insert(path.into(), Some(Arc::new(volume)));
+        Ok(())
+    }
+
+    /// Opens the volume on the device at `path` for this process alone, as a folder of that name; its id. Blocks.
+    pub fn attach_device(&self, path: &Path) -> std::result::Result<u128, DeviceError> {
+        let volume = Volume::open(path, &self.shared.metrics)?;
+        let id = volume.id();
+        self.shared.devices.lock().insert(path.into(), Some(Arc::new(volume)));
+        Ok(id)
+    }
+
+    /// Lets `path` be an absent folder: the device that belongs there is lost, and whatever stands there now is not looked at.
+    pub fn attach_lost(&self, path: &Path) {
+        self.shared.devices.lock().insert(path.into(), None);
+    }
+
+    /// Lets go of a device; files of it that are open keep it open.
+    pub fn detach_device(&self, path: &Path) {
+        self.shared.devices.lock().remove(path);
+    }
+
+    /// Whether `path` lies on an attached (or lost) device.
+    pub fn is_device(&self, path: &Path) -> bool {
+        self.device(path).is_some()
+    }
+
+    /// The device that `path` lies on, and the rest of the path.
+    fn device(&self, path: &Path) -> Option<(Option<Arc<Volume>>, String)> {
+        let devices = self.shared.devices.lock();
+        if devices.is_empty() {
+            return None;
+        }
+        let (root, volume) = path.ancestors().find_map(|a| devices.get_key_value(a))?;
+        let rest = path.strip_prefix(root).ok()?.to_string_lossy().into_owned();
+        Some((volume.clone(), rest))
+    }
+
+    /// As [`Self::device`]; `ENODEV` when it is lost.
+    fn volume(&self, call: &'static str, path: &Path) -> Result<Option<(Arc<Volume>, String)>> {
+        match self.device(path) {
+            None => Ok(None),
+            Some((Some(volume), rest)) => Ok(Some((volume, rest))),
+            Some((None, _)) => Err(DiskError::Io { call, path: path.into(), errno: libc::ENODEV }),
+        }
+    }
+
     fn group(&self, file: &std::fs::File, direct: bool) -> Arc<FlushGroup> {
         let fresh = || FlushGroup::new(self.shared.metrics.flush_waiters.clone());
         // Without direct I/O the bytes wait in the page cache, and only the file's own flush writes them out.
@@ -88,6 +142,9 @@ fn fsync_dir(path: &Path) -> Result<()> {
 
 impl Disk for RealDisk {
     fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn File>> {
+        if let Some((volume, rest)) = self.volume("open", path)? {
+            return volume.open_file(&rest, how);
+        }
         let options = |direct: bool| {
             let mut o = OpenOptions::new();
             o.read(true).write(true).mode(0o600).custom_flags(if direct { libc::O_DIRECT } else { 0 });
@@ -125,6 +182,9 @@ impl Disk for RealDisk {
     }
 
     fn read_small(&self, path: &Path) -> Result<Option<Vec<u8>>> {
+        if let Some((volume, rest)) = self.volume("read", path)? {
+            return volume.read_small(&rest);
+        }
         match std::fs::read(path) {
             Ok(data) => Ok(Some(data)),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -133,6 +193,9 @@ impl Disk for RealDisk {
     }
 
     fn write_small(&self, path: &Path, data: &[u8], mode: u32) -> Result<()> {
+        if let Some((volume, rest)) = self.volume("write", path)? {
+            return volume.write_small(&rest, data);
+        }
         let mut name = path.file_name().ok_or_else(|| io("open", path, std::io::Error::from_raw_os_error(libc::EINVAL)))?.to_os_string();
         name.push(".tmp");
         let tmp: PathBuf = path.with_file_name(name);
@@ -151,6 +214,9 @@ impl Disk for RealDisk {
     }
 
     fn create_dir_all(&self, path: &Path) -> Result<()> {
+        if let Some((volume, rest)) = self.volume("mkdir", path)? {
+            return volume.create_dir_all(&rest);
+        }
         if path.as_os_str().is_empty() || path.is_dir() {
             return Ok(());
         }
@@ -165,6 +231,9 @@ impl Disk for RealDisk {
     }
 
     fn list(&self, path: &Path) -> Result<Vec<String>> {
+        if let Some((volume, rest)) = self.volume("open", path)? {
+            return volume.list(&rest);
+        }
         let mut names = Vec::new();
         for entry in std::fs::read_dir(path).map_err(|e| io("open", path, e))? {
             let entry = entry.map_err(|e| io("readdir", path, e))?;
@@ -175,22 +244,39 @@ impl Disk for RealDisk {
     }
 
     fn exists(&self, path: &Path) -> bool {
-        path.exists()
+        match self.device(path) {
+            None => path.exists(),
+            Some((volume, rest)) => volume.is_some_and(|v| v.exists(&rest)),
+        }
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
+        if let Some((volume, rest)) = self.volume("unlink", path)? {
+            return volume.remove(&rest);
+        }
         std::fs::remove_file(path).map_err(|e| io("unlink", path, e))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        match (self.volume("rename", from)?, self.volume("rename", to)?) {
+            (None, None) => {}
+            (Some((a, from)), Some((b, to))) if Arc::ptr_eq(&a, &b) => return a.rename(&from, &to),
+            _ => return Err(io("rename", from, std::io::Error::from_raw_os_error(libc::EXDEV))),
+        }
         std::fs::rename(from, to).map_err(|e| io("rename", from, e))
     }
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
+        if let Some((volume, _)) = self.volume("fsync", path)? {
+            return volume.sync_dir();
+        }
         fsync_dir(path)
     }
 
     fn space(&self, path: &Path) -> Result<DiskSpace> {
+        if let Some((volume, _)) = self.volume("statfs", path)? {
+            return Ok(volume.space());
+        }
         let c =
             CString::new(path.as_os_str().as_bytes()).map_err(|_| io("statfs", path, std::io::Error::from_raw_os_error(libc::EINVAL)))?;
         // SAFETY: statvfs is plain data; zero is a valid value of it.

@@ -120,7 +120,7 @@ impl Handle {
         DiskError::Io { call, path: self.path.clone(), errno: -result }
     }
 
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         self.group.poisoned().map_or(Ok(()), |why| Err(DiskError::Poisoned { path: self.path.clone(), why }))
     }
 }

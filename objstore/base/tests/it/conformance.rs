@@ -10,15 +10,15 @@ use holdfast_objstore_base::units::BLOCK;
 use std::path::Path;
 use std::sync::Arc;
 
-fn block(byte: u8) -> Bytes {
+pub fn block(byte: u8) -> Bytes {
     AlignedBuf::copy_of(&[byte; BLOCK]).freeze()
 }
 
-async fn read(f: &dyn File, at: u64, blocks: usize) -> Vec<u8> {
+pub async fn read(f: &dyn File, at: u64, blocks: usize) -> Vec<u8> {
     f.read_at(at, AlignedBuf::zeroed(blocks * BLOCK)).await.expect("reads").to_vec()
 }
 
-async fn suite(disk: Arc<dyn Disk>, root: &Path) {
+pub async fn suite(disk: Arc<dyn Disk>, root: &Path) {
     folders(&*disk, root);
     bytes(&*disk, root).await;
     errors(&*disk, root).await;
