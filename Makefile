@@ -5,11 +5,11 @@ CARGO ?= cargo
 VENV := $(CURDIR)/.venv
 HOLDFAST := $(CURDIR)/target/release/holdfast
 
-.PHONY: help quickstart test test-units test-e2e build deps check fix clean
+.PHONY: help quickstart test fmt test-units test-e2e build deps check fix clean
 
 help:
 	@echo "make quickstart   install what it needs, build, run a cluster, fio, S3 and a ceiling report (KEEP=1 keeps it running)"
-	@echo "make test         unit tests, model tests and end-to-end tests"
+	@echo "make test         formatting, unit tests, model tests and end-to-end tests"
 	@echo "make check        formatting and lints, looks only;  make fix edits"
 
 deps:
@@ -21,7 +21,10 @@ build:
 quickstart: deps build
 	@HOLDFAST=$(HOLDFAST) VENV=$(VENV) scripts/quickstart.sh
 
-test: test-units test-e2e
+test: fmt test-units test-e2e
+
+fmt:
+	$(CARGO) fmt --all --check
 
 test-units:
 	$(CARGO) test --workspace --locked --no-fail-fast
@@ -30,7 +33,7 @@ test-e2e: deps build
 	HOLDFAST=$(HOLDFAST) FAULTDISK=$(CURDIR)/target/release/faultdisk $(VENV)/bin/python -m pytest tests/e2e -q
 
 check:
-	$(CARGO) fmt --check
+	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 fix:

@@ -1,10 +1,12 @@
 """The ceiling report: its shape and its honesty, never its speed."""
 import json
 import os
+import signal
+import subprocess
 
 import pytest
 
-from cluster import HOLDFAST, run
+from cluster import HOLDFAST, run, wait_for
 
 
 @pytest.mark.timeout(600)
@@ -31,3 +33,20 @@ def test_a_quick_ceiling_report_is_whole_and_honest(shared, work):
     run(HOLDFAST, "bench", "render", os.path.join(out, "results.json"))
     assert open(os.path.join(out, "report.html")).read() == before, "the report is drawn only from results.json"
     assert not [f for f in os.listdir(shared.mnt) if "bench" in f or f.endswith(".0.0")], "it cleans up"
+
+
+def test_an_interrupted_ceiling_run_leaves_nothing(shared, work):
+    out = os.path.join(work, "report")
+    p = subprocess.Popen([HOLDFAST, "bench", "ceiling", "--data", shared.data, "--mount", shared.mnt, "--out", out, "--quick"], stderr=subprocess.PIPE, text=True)
+    made = lambda d: [n for n in os.listdir(d) if n.startswith(".holdfast-bench.")]
+    beside = os.path.dirname(shared.data)
+    try:
+        mounted = lambda: "holdfast-pass" in open("/proc/mounts").read()
+        wait_for("the run to begin", lambda: mounted() and made(shared.mnt) and made(beside), 60)
+        p.send_signal(signal.SIGINT)
+        assert p.wait(60) != 0
+    finally:
+        p.kill()
+    assert "interrupted" in p.stderr.read()
+    assert not mounted() and not made(shared.mnt) and not made(beside)
+    assert not os.path.exists(os.path.join(out, "results.json"))

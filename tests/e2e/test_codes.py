@@ -163,6 +163,13 @@ def test_a_bucket_says_its_code_over_s3(shared):
     assert "refused" not in buckets(shared)
 
 
+def test_the_kernel_of_the_codes_is_told(shared):
+    kernel = shared.status()["codec_kernel"]
+    assert kernel in ("avx512+gfni", "avx2+gfni", "avx2", "neon", "scalar")
+    assert shared.metrics()[f'holdfast_ec_kernel_info{{kernel="{kernel}"}}'] == 1
+    assert any(l.endswith(f"erasure codes use the kernel {kernel}") for l in shared.lines)
+
+
 def test_filesystems_are_made_listed_and_deleted(shared, work):
     fs(shared, "create", "plain")
     fs(shared, "create", "narrow", "--code", "1+1")

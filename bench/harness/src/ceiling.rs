@@ -6,7 +6,7 @@
 use crate::fio::Fio;
 use crate::job::{self, Job};
 use crate::ladder::{Ladder, Place, Rung};
-use crate::options::CeilingOptions;
+use crate::options::{CeilingOptions, Product};
 use crate::place::{self, Scratch};
 use crate::results::{Durability, Environment, Results};
 use crate::{date, draw, drive, machine};
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// Measures and reports: progress to standard error, the table to standard output, `results.json`, `report.md` and
 /// `report.html` into `out`. An error when nothing could be measured, or, after the report is written, when a rung failed.
 pub fn ceiling(opts: CeilingOptions) -> anyhow::Result<()> {
-    let fio = Fio::find(Path::new("fio"))?;
+    let fio = Fio::find(Path::new("fio"))?.until(opts.stop.clone());
     let jobs = match &opts.fio_jobs_dir {
         Some(dir) => job::in_dir(dir)?,
         None => job::embedded(),
@@ -33,7 +33,7 @@ pub fn ceiling(opts: CeilingOptions) -> anyhow::Result<()> {
         cpu: machine::cpu(),
         cores: machine::cores(),
         memory_bytes: machine::memory_bytes(),
-        drive: drive::describe(&beside)?,
+        drive: drives(&opts.product, &beside)?,
         filesystem: machine::mount_of(&beside)?.fstype,
         transport: opts.product.transport.clone(),
         binding: opts.product.binding.clone(),
@@ -45,6 +45,7 @@ pub fn ceiling(opts: CeilingOptions) -> anyhow::Result<()> {
         quick: opts.quick,
         date: date::now(),
         version: opts.product.version.clone(),
+        other_device: !opts.product.devices.is_empty(),
         fio: fio.version.clone(),
         placement: "unpinned".into(),
         notes: notes(&opts, file_bytes, wanted),
@@ -71,6 +72,14 @@ pub fn ceiling(opts: CeilingOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The device of the data, or those of the OSDs where they lie on their own.
+fn drives(product: &Product, beside: &Path) -> anyhow::Result<String> {
+    if product.devices.is_empty() {
+        return drive::describe(beside);
+    }
+    Ok(product.devices.iter().map(|d| drive::describe(d)).collect::<anyhow::Result<Vec<_>>>()?.join("; "))
+}
+
 fn notes(opts: &CeilingOptions, file_bytes: u64, wanted: u64) -> Vec<String> {
     let mut notes = Vec::new();
     if opts.quick {
@@ -83,6 +92,12 @@ fn notes(opts: &CeilingOptions, file_bytes: u64, wanted: u64) -> Vec<String> {
         notes.push(
             "The file fits the mount's memory budget: its reads may be answered from memory, raw ones come from the device, so they get no \
              percentage."
+                .to_string(),
+        );
+    }
+    if !opts.product.devices.is_empty() {
+        notes.push(
+            "The OSDs lie on block devices of their own; the raw rung is a file on another filesystem, so there are no percentages."
                 .to_string(),
         );
     }
@@ -131,6 +146,10 @@ pub fn measure(fio: &Fio, setup: &Setup, mut environment: Environment, say: &mut
             // Memory held against a device is no ceiling.
             (row.percent, row.percent_of_pass) = (None, None);
         }
+        if environment.other_device {
+            (row.percent, row.percent_of_pass) = (None, None);
+        }
+        ensure!(!fio.stopped(), "interrupted: what was made for the run is removed, no report was written");
         rows.push(row);
         failures += failed.len();
         environment.notes.extend(failed);

@@ -11,6 +11,8 @@ use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Beyond the measured time: start, laying out nothing, draining the queue, on a machine that does other things too.
@@ -22,6 +24,8 @@ const PREPARE_BYTES_PER_SECOND: u64 = 4 << 20;
 pub struct Fio {
     program: PathBuf,
     pub version: String,
+    /// Once set, what runs is ended and nothing more is begun.
+    stop: Arc<AtomicBool>,
 }
 
 /// One measured run.
@@ -48,7 +52,16 @@ impl Fio {
         };
         let version = String::from_utf8_lossy(&output.stdout).trim().to_string();
         ensure!(output.status.success() && version.starts_with("fio"), "{} is not fio", program.display());
-        Ok(Fio { program: program.to_path_buf(), version })
+        Ok(Fio { program: program.to_path_buf(), version, stop: Arc::default() })
+    }
+
+    /// Lets `stop` end what runs, and what would follow.
+    pub fn until(self, stop: Arc<AtomicBool>) -> Fio {
+        Fio { stop, ..self }
+    }
+
+    pub fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 
     /// Writes the job's file (or files) of `bytes` in all into `dir` and flushes them.
@@ -88,9 +101,11 @@ impl Fio {
             if let Some(status) = child.try_wait()? {
                 break status;
             }
-            if Instant::now() > deadline {
+            if self.stopped() || Instant::now() > deadline {
                 // SAFETY: a plain system call; the group is the child's, which is not yet waited for.
                 unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
+                child.wait()?;
+                ensure!(!self.stopped(), "interrupted");
                 bail!("fio did not end within {} s", limit.as_secs());
             }
             std::thread::sleep(Duration::from_millis(10));

@@ -82,7 +82,7 @@ impl Ladder<'_> {
         let mut samples = Vec::new();
         for (round, i) in turns(self.rounds, self.places.len()) {
             let place = &self.places[i];
-            if failed.iter().any(|(rung, _)| *rung == place.rung) {
+            if self.fio.stopped() || failed.iter().any(|(rung, _)| *rung == place.rung) {
                 continue;
             }
             let before = Snapshot::take(self.daemon_pid);

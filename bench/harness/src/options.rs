@@ -4,6 +4,8 @@
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// One `holdfast bench ceiling`.
 pub struct CeilingOptions {
@@ -22,6 +24,8 @@ pub struct CeilingOptions {
     /// Mounts the passthrough rung; without it that rung is left out.
     pub pass_mount: Option<Box<dyn PassMount>>,
     pub product: Product,
+    /// Set from outside (an interrupt) to end the run: everything made for it is removed.
+    pub stop: Arc<AtomicBool>,
 }
 
 /// What the product says about itself; printed, except for the process id, as it is.
@@ -38,6 +42,8 @@ pub struct Product {
     pub daemon_pid: Option<u32>,
     /// The product's byte budget: a file that fits may be read from memory, and the report says so.
     pub memory_bytes: Option<u64>,
+    /// The OSDs' block devices, where they have some of their own.
+    pub devices: Vec<PathBuf>,
 }
 
 /// Mounts a filesystem that passes every request on to a folder.

@@ -42,6 +42,9 @@ pub struct Environment {
     pub fio: String,
     /// Where fio and the daemons ran; `unpinned`: as the scheduler chose.
     pub placement: String,
+    /// The raw rung was not on the device of the data: nothing is compared.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub other_device: bool,
     /// What a reader must know to read the rows right, and what failed.
     pub notes: Vec<String>,
 }

@@ -47,7 +47,7 @@ fn every_promise_names_a_test_that_exists() {
 #[test]
 fn formats_are_drawn() {
     let drawn = files("docs/formats", ".md");
-    for name in ["log", "osd", "wal", "stripe", "metadata", "state", "cluster"] {
+    for name in ["log", "osd", "wal", "stripe", "metadata", "state", "cluster", "volume"] {
         assert!(drawn.iter().any(|d| d.file_stem().is_some_and(|s| s == name)), "docs/formats/{name}.md is missing");
     }
 }

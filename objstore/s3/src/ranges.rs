@@ -23,7 +23,9 @@ impl IgnoreMalformed {
 }
 
 fn malformed(headers: &HeaderMap) -> bool {
-    headers.get(RANGE).is_some_and(|v| v.to_str().map_or(true, |t| !t.is_empty() && Range::parse(t).is_err()))
+    // The parser takes a suffix without a length for one of no bytes.
+    let bad = |t: &str| !t.is_empty() && (t == "bytes=-" || Range::parse(t).is_err());
+    headers.get(RANGE).is_some_and(|v| v.to_str().map_or(true, bad))
 }
 
 /// The address without the parts of a presigned signature, which was verified.

@@ -5,10 +5,12 @@ use anyhow::Context;
 use holdfast_bench_harness as harness;
 use holdfast_fs_fuse::passthrough::Passthrough;
 use holdfast_fs_fuse::{MountOptions, mount};
-use holdfast_objstore_base::real;
+use holdfast_objstore_base::real::{self, device::is_block_device};
 use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::signal::unix::{SignalKind, signal};
 
 pub fn ceiling(data: PathBuf, at: PathBuf, out: PathBuf, quick: bool) -> anyhow::Result<()> {
     let status = crate::alone(async {
@@ -25,7 +27,27 @@ pub fn ceiling(data: PathBuf, at: PathBuf, out: PathBuf, quick: bool) -> anyhow:
         raw_dir: None,
         pass_mount: Some(Box::new(mount_pass)),
         product: product(&status),
+        stop: stop_on_signals()?,
     })
+}
+
+/// A flag that an interrupt or a termination sets, so that the run takes away what it made.
+fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let (set, (tell, told)) = (stop.clone(), std::sync::mpsc::channel());
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        let waited = crate::alone(async {
+            let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+            let _ = tell.send(());
+            tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+            Ok(())
+        });
+        if waited.is_ok() {
+            set.store(true, Ordering::Relaxed);
+        }
+    })?;
+    told.recv().context("signals cannot be waited for")?;
+    Ok(stop)
 }
 
 fn product(s: &serde_json::Value) -> harness::Product {
@@ -37,6 +59,13 @@ fn product(s: &serde_json::Value) -> harness::Product {
         binding: text(&s["mount"]["binding"]),
         daemon_pid: s["pid"].as_u64().and_then(|p| u32::try_from(p).ok()),
         memory_bytes: s["memory_bytes"].as_u64(),
+        devices: s["osds"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|o| PathBuf::from(text(&o["path"])))
+            .filter(|p| is_block_device(p))
+            .collect(),
     }
 }
 

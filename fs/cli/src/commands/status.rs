@@ -29,7 +29,7 @@ fn table(s: &Value) -> String {
         why.iter().for_each(|w| line("", text(w)));
     }
     line("cluster", text(&s["cluster"]));
-    line("code", text(&s["code"]));
+    line("code", format!("{} (kernel {})", text(&s["code"]), text(&s["codec_kernel"])));
     line("s3", text(&s["address"]));
     line("mounts", s["mounts"].as_array().map_or("-".into(), |m| m.iter().map(&text).collect::<Vec<_>>().join(" ")));
     line(

@@ -23,6 +23,7 @@ use holdfast_objstore_osd::Osd;
 use holdfast_objstore_proto::StripeMeta;
 use holdfast_objstore_proto::meta::{Command, Owner, Shape};
 use parking_lot::Mutex;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -198,6 +199,9 @@ async fn open(plan: Plan) -> anyhow::Result<Opened> {
     let clock: Arc<dyn Clock> = Arc::new(RealClock);
     let mut registry = Registry::default();
     disk.metrics().register(registry.sub_registry_with_prefix("holdfast"));
+    let kernel = holdfast_objstore_ec::kernel_name();
+    tracing::info!("erasure codes use the kernel {kernel}");
+    registry.sub_registry_with_prefix("holdfast_ec").register("kernel", "The GF(2^8) kernel in use", Info::new(vec![("kernel", kernel)]));
     let budget = Budget::new(shares.files);
     let (states, osds, services) = storage::open(&layout, disk.clone(), shares, &mut registry).await?;
     // A shard that comes too late stays missing until there is repair: until then a slow device is waited for, up to the longest hedge.

@@ -1,6 +1,7 @@
 //! What the crate promises from outside: parity bytes as the format says, and every loss a code survives undone.
 
 mod golden;
+mod kernels;
 mod reference;
 mod roundtrip;
 

@@ -87,8 +87,8 @@ pub fn decode(slot: &[u8], header: &Header) -> Result<(u64, Names, Free), &'stat
     let content = slot.get(..bytes).ok_or("it is cut short")?;
     let u32_of = |b: &[u8]| u32::from_le_bytes(b[..4].try_into().expect("four bytes"));
     let u64_of = |b: &[u8]| u64::from_le_bytes(b[..8].try_into().expect("eight bytes"));
-    if u32_of(&content[8..]) > VERSION {
-        return Err("it was written by a newer version");
+    if u32_of(&content[8..]) != VERSION {
+        return Err("it was written by another version");
     }
     if u32_of(&content[12..]) != crc32c(&content[16..]) {
         return Err("its checksum is wrong");

@@ -76,7 +76,7 @@ impl Header {
         let id = u128::from_le_bytes(block[16..32].try_into().expect("sixteen bytes"));
         let header = Header { id, bytes: u64_at(32), slot_bytes: u64_at(40), units: u32_at(48) };
         // What a plan would not give was not written by one.
-        if u32_at(12) != crc32c(&block[16..]) || Header::plan(id, header.bytes) != Some(header) {
+        if u32_at(8) != VERSION || u32_at(12) != crc32c(&block[16..]) || Header::plan(id, header.bytes) != Some(header) {
             return Err(Bad::Damaged);
         }
         Ok(header)
