@@ -31,7 +31,7 @@ fn main() {
             let mut parity = vec![vec![0; len]; m as usize];
             let encoding = time(|| encode(codec, code, &views, &mut parity.iter_mut().map(|p| &mut p[..]).collect::<Vec<_>>()));
             let shards: Vec<&[u8]> = views.iter().copied().chain(parity.iter().map(Vec::as_slice)).collect();
-            let mut rebuild = |bytes: usize, lost: usize| {
+            let rebuild = |bytes: usize, lost: usize| {
                 let present: Vec<Option<&[u8]>> = shards.iter().enumerate().map(|(i, s)| (i >= lost).then(|| &s[..bytes])).collect();
                 let mut out = vec![0; bytes];
                 time(|| reconstruct(codec, code, &present, &[0], &mut [&mut out]).expect("enough are there"))

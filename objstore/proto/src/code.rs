@@ -91,7 +91,7 @@ pub enum Codec {
     Replica = 1,
     /// GF(2^8), polynomial 0x11d, Cauchy matrix as ISA-L's `gf_gen_cauchy1_matrix`.
     Gf8Cauchy = 2,
-    /// GF(2^16) as reed-solomon-simd 3, for k + m > 16.
+    /// GF(2^16) as reed-solomon-simd 3, for k + m > 32.
     Gf16Simd = 3,
 }
 
@@ -100,7 +100,7 @@ impl Codec {
     pub fn for_code(code: Code) -> Codec {
         match (code.k, code.n()) {
             (1, _) => Codec::Replica,
-            (_, n) if n <= 16 => Codec::Gf8Cauchy,
+            (_, n) if n <= 32 => Codec::Gf8Cauchy,
             _ => Codec::Gf16Simd,
         }
     }

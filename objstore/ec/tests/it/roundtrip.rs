@@ -65,7 +65,8 @@ fn every_loss_of_as_many_shards_as_there_is_parity_is_undone_in_wide_codes() {
         }
     }
     let code = Code::new(16, 4);
-    assert_eq!(Codec::for_code(code), Codec::Gf16Simd);
+    assert_eq!(Codec::for_code(code), Codec::Gf8Cauchy);
+    // The oracle undoes the same losses by other arithmetic.
     let all = whole(Codec::Gf16Simd, code, 8192);
     for lost in (0..1u32 << 20).filter(|l| l.count_ones() <= 5).step_by(211) {
         check(Codec::Gf16Simd, code, &all, lost, 0..8192);
