@@ -16,20 +16,22 @@ from cluster import REPO, Cluster, run, wait_for
 FAULTDISK = os.environ.get("FAULTDISK", str(REPO / "target/release/faultdisk"))
 CUTS = int(os.environ.get("HOLDFAST_CUTS", "40"))
 SIZE = "768M"
+# Of the disk, what an ext4 for the metadata takes where the rest is an OSD's block device.
+META_BYTES = 256 << 20
 KINDS = ("file", "put", "create", "rename")
 
 
 class RecordingDisk:
-    """An ext4 on a disk that remembers every write and flush."""
+    """An ext4 on a disk that remembers every write and flush; with `device`, only on its beginning, and the rest is a device of its own."""
 
-    def __init__(self, work):
+    def __init__(self, work, device=False):
         self.dir, self.back, self.log = (os.path.join(work, n) for n in ("fd", "back", "log"))
         self.point = os.path.join(work, "disk")
         os.mkdir(self.dir)
         os.mkdir(self.point)
         self.server = subprocess.Popen([FAULTDISK, "serve", self.dir, self.back, SIZE, f"log={self.log}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_for("the recording disk", lambda: os.path.exists(os.path.join(self.dir, "ctl")))
-        self.loop = run("losetup", "-f", "--show", "--direct-io=on", os.path.join(self.dir, "disk")).stdout.strip()
+        self.loop, self.device = attach(os.path.join(self.dir, "disk"), device)
         run("mkfs.ext4", "-q", "-F", self.loop)
         run("mount", self.loop, self.point)
         self.ctl = open(os.path.join(self.dir, "ctl"), "wb", buffering=0)
@@ -39,7 +41,8 @@ class RecordingDisk:
 
     def close(self):
         subprocess.run(["umount", self.point], capture_output=True)
-        subprocess.run(["losetup", "-d", self.loop], capture_output=True)
+        for d in filter(None, (self.loop, self.device)):
+            subprocess.run(["losetup", "-d", d], capture_output=True)
         self.ctl.close()
         end = time.monotonic() + 10
         while subprocess.run(["umount", self.dir], capture_output=True).returncode != 0 and time.monotonic() < end:
@@ -49,6 +52,24 @@ class RecordingDisk:
         except subprocess.TimeoutExpired:
             self.server.send_signal(signal.SIGKILL)
             self.server.wait(10)
+
+
+def attach(image, device):
+    """Loop devices: (the filesystem's, the OSD's if it has one)."""
+    loop = lambda *part: run("losetup", "-f", "--show", "--direct-io=on", *part, image).stdout.strip()
+    if not device:
+        return loop(), None
+    return loop("--sizelimit", META_BYTES), loop("--offset", META_BYTES)
+
+
+def cluster(work, point, device, env=None):
+    options = ["--memory", "128M"]
+    if not device:
+        return Cluster(work, dirs=[os.path.join(point, "data")], env=env, options=options)
+    meta = os.path.join(point, "meta")
+    c = Cluster(work, osds=None, dirs=[device], env=env, options=[*options, "--meta", meta, "--format-devices"])
+    c.data = meta
+    return c
 
 
 def workload(c, disk, rounds, rng):
@@ -99,10 +120,10 @@ def number(data):
     return n if data == version(n, len(data)) else None
 
 
-def record(work, env=None, rounds=14, seed=1):
+def record(work, env=None, rounds=14, seed=1, device=False):
     """Runs the workload on a recording disk; answers the log and [(record number, mark)]."""
-    disk = RecordingDisk(work)
-    c = Cluster(work, dirs=[os.path.join(disk.point, "data")], env=env, options=["--memory", "128M"])
+    disk = RecordingDisk(work, device)
+    c = cluster(work, disk.point, disk.device, env)
     try:
         c.start()
         os.sync()
@@ -117,7 +138,7 @@ def record(work, env=None, rounds=14, seed=1):
     return disk.log, marks
 
 
-def losses(work, log, marks, cut, seed):
+def losses(work, log, marks, cut, seed, device=False):
     """The kinds of acknowledged steps that are gone, or worse, after a cut at record `cut`."""
     image, point = os.path.join(work, "image"), os.path.join(work, "cut")
     os.makedirs(point, exist_ok=True)
@@ -127,8 +148,9 @@ def losses(work, log, marks, cut, seed):
         if at <= cut and " " in text:
             what, kind, n = text.split(" ")
             (begun if what == "begin" else done)[kind] = int(n)
-    run("mount", "-o", "loop", image, point)
-    c = Cluster(work, dirs=[os.path.join(point, "data")], options=["--memory", "128M"])
+    loop, osd = attach(image, device)
+    run("mount", loop, point)
+    c = cluster(work, point, osd)
     try:
         try:
             c.start()
@@ -161,6 +183,8 @@ def losses(work, log, marks, cut, seed):
     finally:
         c.destroy()
         run("umount", point)
+        for d in filter(None, (loop, osd)):
+            run("losetup", "-d", d)
 
 
 def whole_bytes(data, low, high):
@@ -193,6 +217,17 @@ def test_acknowledged_work_survives_power_cuts(work):
         if lost:
             bad.append((cut, i, lost))
     assert not bad, f"{len(bad)} of {CUTS} cuts lost something acknowledged: {bad[:5]}"
+
+
+@pytest.mark.timeout(600)
+def test_acknowledged_work_on_a_block_device_survives_power_cuts(work):
+    log, marks = record(work, device=True)
+    bad = []
+    for i, cut in enumerate(cut_points(marks, CUTS // 4, seed=12)):
+        lost = losses(work, log, marks, cut, seed=i, device=True)
+        if lost:
+            bad.append((cut, i, lost))
+    assert not bad, f"{len(bad)} of {CUTS // 4} cuts lost something acknowledged: {bad[:5]}"
 
 
 @pytest.mark.timeout(600)
