@@ -167,7 +167,7 @@ type OpenOsds = (Vec<OsdState>, Vec<Osd>, Vec<Arc<dyn ShardService>>);
 
 /// Opens every OSD that is there; a lost one stands in its place with the reason.
 pub async fn open(layout: &Layout, disk: Arc<RealDisk>, shares: Shares, registry: &mut Registry) -> anyhow::Result<OpenOsds> {
-    let parts = parts(layout, &*disk)?;
+    let parts = parts(layout, &disk)?;
     let (mut states, mut osds, mut services) = (Vec::new(), Vec::new(), Vec::<Arc<dyn ShardService>>::new());
     for (id, path) in &layout.osds {
         let config = Config {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 const LENGTH: usize = 256;
 
 fn data(shard: usize) -> Vec<u8> {
-    (0..LENGTH).map(|p| (shard * 131 + p * 17 + (p * p * 7 >> 3) + 5 * shard * p) as u8).collect()
+    (0..LENGTH).map(|p| (shard * 131 + p * 17 + ((p * p * 7) >> 3) + 5 * shard * p) as u8).collect()
 }
 
 /// By code: the parity shards.

@@ -202,7 +202,7 @@ impl Area {
 }
 
 /// Leaves `n` bytes in `parts`; what is behind them is answered.
-fn split_off(parts: &mut Vec<Bytes>, mut n: usize) -> Vec<Bytes> {
+fn split_off(parts: &mut [Bytes], mut n: usize) -> Vec<Bytes> {
     let mut rest = Vec::new();
     for p in parts.iter_mut() {
         rest.push(p.split_off(n.min(p.len())));
