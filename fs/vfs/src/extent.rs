@@ -2,6 +2,7 @@
 //!
 //! What always holds: entries never overlap and are never empty; a later insert lies over what was there.
 
+use crate::inline::Inlined;
 use holdfast_objstore_proto::StripeMeta;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,6 +15,8 @@ pub struct Place {
     pub stripe: Arc<StripeMeta>,
     /// Byte offset in the stripe's data.
     pub stripe_offset: u32,
+    /// The stripe's bytes, when no OSD has them.
+    pub inline: Option<Inlined>,
     /// When it was inserted, in the order of the tree's owner.
     pub born: u64,
 }
@@ -21,7 +24,7 @@ pub struct Place {
 impl Place {
     /// The part that starts `skip` bytes in and has `len` bytes.
     fn part(&self, skip: u32, len: u32) -> Place {
-        Place { len, stripe: self.stripe.clone(), stripe_offset: self.stripe_offset + skip, born: self.born }
+        Place { len, stripe_offset: self.stripe_offset + skip, ..self.clone() }
     }
 }
 
@@ -160,7 +163,9 @@ mod tests {
                     tree.cut(from..from + len, |p| gone += p.len as u64);
                     model[from as usize..(from + len) as usize].fill(None);
                 } else {
-                    tree.insert(from, Place { len: len as u32, stripe: stripe(n), stripe_offset: 7, born: n }, |p| gone += p.len as u64);
+                    tree.insert(from, Place { len: len as u32, stripe: stripe(n), stripe_offset: 7, inline: None, born: n }, |p| {
+                        gone += p.len as u64
+                    });
                     for i in 0..len {
                         model[(from + i) as usize] = Some((n, 7 + i as u32));
                     }

@@ -39,7 +39,9 @@ impl Drop for Unnamed<'_> {
 
 impl Vfs {
     /// Deletes stripes after the grace. Never blocks.
-    pub(crate) fn bury(&self, stripes: Vec<Arc<StripeMeta>>) {
+    pub(crate) fn bury(&self, mut stripes: Vec<Arc<StripeMeta>>) {
+        // What never had shards leaves none.
+        stripes.retain(|s| !s.is_bare());
         if stripes.is_empty() {
             return;
         }

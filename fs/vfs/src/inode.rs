@@ -5,6 +5,7 @@
 //! What it leaves out: I/O.
 
 use crate::extent::{ExtentTree, Place};
+use crate::inline::Keeper;
 use crate::lease::Lease;
 use crate::pages::Pages;
 use crate::pending::Unpublished;
@@ -138,16 +139,25 @@ impl MapCache {
         }
     }
 
-    pub fn load(&mut self, chunks: Range<u32>, extents: &[MappedExtent], loading: u64) {
+    pub fn load(&mut self, chunks: Range<u32>, extents: &[MappedExtent], loading: u64, keeper: &Keeper) {
         for c in chunks {
             self.forget_chunk(c);
             self.chunks.insert(c, loading);
         }
         for e in extents {
             if self.chunks.contains_key(&((e.offset / CHUNK_BYTES) as u32)) {
-                self.tree.insert(e.offset, Place { len: e.len, stripe: e.stripe.clone(), stripe_offset: e.stripe_offset, born: 0 }, |_| {});
+                let inline = e.inline.clone().map(|data| keeper.keep(data));
+                let place = Place { len: e.len, stripe: e.stripe.clone(), stripe_offset: e.stripe_offset, inline, born: 0 };
+                self.tree.insert(e.offset, place, |_| {});
             }
         }
+    }
+
+    /// Forgets the chunks in which bytes are kept.
+    pub fn forget_inline(&mut self) {
+        let chunks: Vec<u32> =
+            self.tree.iter().filter(|(_, p)| p.inline.is_some()).map(|(offset, _)| (offset / CHUNK_BYTES) as u32).collect();
+        chunks.into_iter().for_each(|c| self.forget_chunk(c));
     }
 
     /// A published extent.

@@ -33,6 +33,7 @@ mod evict;
 mod extent;
 mod garbage;
 mod handle;
+mod inline;
 mod inode;
 mod lease;
 pub mod metrics;

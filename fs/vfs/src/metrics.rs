@@ -34,6 +34,8 @@ metrics! {
     vfs_copied: Bytes,
     /// Stripes written to the object cluster.
     vfs_stripes_written,
+    /// Bytes sent in Publish commands instead of stripes.
+    vfs_inline: Bytes,
     /// Flush calls made to the object cluster.
     vfs_flushes,
     /// Publish commands.

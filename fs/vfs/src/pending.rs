@@ -7,6 +7,7 @@
 
 use crate::budget::DirtyCharge;
 use crate::extent::{ExtentTree, Place};
+use crate::inline::Inlined;
 use bytes::Bytes;
 use holdfast_objstore_proto::meta::CHUNK_BYTES;
 use holdfast_objstore_proto::{StripeId, StripeMeta};
@@ -14,6 +15,9 @@ use smallvec::{SmallVec, smallvec};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
+
+/// Inline extents that may wait for one Publish.
+const INLINE_EXTENTS_MAX: usize = 64;
 
 /// A run of file bytes inside a flight's stripe.
 #[derive(Debug, Clone)]
@@ -112,9 +116,10 @@ impl Unpublished {
     }
 
     /// The devices have the flight: its live bytes become pending extents. Answers the end of the last one, if any was left.
-    pub fn land(&mut self, seq: u64, stripe: Arc<StripeMeta>) -> Option<u64> {
+    /// `inline`: the stripe's bytes, when they are to travel in the Publish instead.
+    pub fn land(&mut self, seq: u64, stripe: Arc<StripeMeta>, inline: Option<Inlined>) -> Option<u64> {
         let Some(f) = self.remove(seq) else {
-            self.dead.push(stripe);
+            self.die(stripe);
             return None;
         };
         self.landed += 1;
@@ -123,7 +128,7 @@ impl Unpublished {
             for live in &f.live {
                 let (from, to) = (live.start.max(piece.offset), live.end.min(piece.range().end));
                 if from < to {
-                    self.lay(from..to, piece, &stripe);
+                    self.lay(from..to, piece, &stripe, &inline);
                     end = end.max(Some(to));
                 }
             }
@@ -134,13 +139,36 @@ impl Unpublished {
             }
         }
         if !self.refs.contains_key(&stripe.id) {
-            self.dead.push(stripe);
+            self.die(stripe);
         }
         end
     }
 
+    /// Nothing refers to it and no Publish has named it. Of an inline stripe nothing is left then.
+    fn die(&mut self, stripe: Arc<StripeMeta>) {
+        if !stripe.is_bare() {
+            self.dead.push(stripe);
+        }
+    }
+
+    /// Bytes of the inline stripes that wait for a Publish; `None` when others wait too, or many.
+    pub fn inline_bytes(&self) -> Option<usize> {
+        if self.pending.len() > INLINE_EXTENTS_MAX {
+            return None;
+        }
+        let (mut bytes, mut seen) = (0, SmallVec::<[StripeId; 8]>::new());
+        for (_, p) in self.pending.iter() {
+            let inline = p.inline.as_ref()?;
+            if !seen.contains(&p.stripe.id) {
+                seen.push(p.stripe.id);
+                bytes += inline.data.len();
+            }
+        }
+        Some(bytes)
+    }
+
     /// Inserts one live range as extents that do not cross chunks.
-    fn lay(&mut self, range: Range<u64>, piece: &Piece, stripe: &Arc<StripeMeta>) {
+    fn lay(&mut self, range: Range<u64>, piece: &Piece, stripe: &Arc<StripeMeta>, inline: &Option<Inlined>) {
         let mut at = range.start;
         while at < range.end {
             let stop = range.end.min((at / CHUNK_BYTES + 1) * CHUNK_BYTES);
@@ -148,6 +176,7 @@ impl Unpublished {
                 len: (stop - at) as u32,
                 stripe: stripe.clone(),
                 stripe_offset: piece.stripe_offset + (at - piece.offset) as u32,
+                inline: inline.clone(),
                 born: self.landed,
             };
             *self.refs.entry(stripe.id).or_default() += 1;
@@ -166,7 +195,7 @@ impl Unpublished {
             if still == 0 {
                 self.refs.remove(&id);
                 if p.born > self.named {
-                    self.dead.push(p.stripe);
+                    self.die(p.stripe);
                 }
             } else {
                 self.refs.insert(id, still);
@@ -194,7 +223,7 @@ impl Unpublished {
     pub fn clear(&mut self) -> Vec<Arc<StripeMeta>> {
         let mut garbage = self.take_dead();
         for (_, p) in self.pending.iter().filter(|(_, p)| p.born > self.named) {
-            if self.refs.remove(&p.stripe.id).is_some() {
+            if self.refs.remove(&p.stripe.id).is_some() && !p.stripe.is_bare() {
                 garbage.push(p.stripe.clone());
             }
         }
@@ -280,9 +309,9 @@ mod tests {
         let a = u.depart(whole(0, Bytes::from(vec![1; 100])), vec![], false);
         let b = u.depart(whole(50, Bytes::from(vec![2; 20])), vec![], false);
         assert_eq!(u.flight_overlaps(b, 60..61).first().map(|(_, d)| d[0]), Some(2));
-        assert_eq!(u.land(b, stripe(2, 20)), Some(70));
+        assert_eq!(u.land(b, stripe(2, 20), None), Some(70));
         assert!(u.flight_overlaps(a, 60..61).is_empty(), "the earlier flight no longer shows what the later one has overwritten");
-        assert_eq!(u.land(a, stripe(1, 100)), Some(100));
+        assert_eq!(u.land(a, stripe(1, 100), None), Some(100));
         assert_eq!([owner(&u, 49), owner(&u, 50), owner(&u, 69), owner(&u, 70)], [Some(1), Some(2), Some(2), Some(1)]);
         assert!(u.take_dead().is_empty());
     }
@@ -292,15 +321,37 @@ mod tests {
         let mut u = Unpublished::default();
         for n in 0..3 {
             let s = u.depart(whole(0, Bytes::from(vec![1; 64])), vec![], false);
-            u.land(s, stripe(n, 64));
+            u.land(s, stripe(n, 64), None);
         }
         assert_eq!(u.take_dead().iter().map(|s| s.id.counter).collect::<Vec<_>>(), [0, 1]);
         u.begin_publish(u.landed);
         let s = u.depart(whole(0, Bytes::from(vec![1; 64])), vec![], false);
-        u.land(s, stripe(3, 64));
+        u.land(s, stripe(3, 64), None);
         u.end_publish(|_, _| panic!("the published extent was overwritten"));
         assert!(u.take_dead().is_empty());
         assert_eq!(owner(&u, 0), Some(3));
+    }
+
+    #[test]
+    fn inline_stripes_are_counted_whole_and_leave_no_garbage() {
+        let mut u = Unpublished::default();
+        let inline = |n: u64, len: usize| {
+            let id = StripeId { counter: n, ..Default::default() };
+            let data = Bytes::from(vec![n as u8; len]);
+            (Arc::new(StripeMeta::bare(id, len as u32)), Some(Inlined::sent(data)))
+        };
+        for n in 1..4 {
+            let s = u.depart(whole(n * 10, Bytes::from(vec![n as u8; 100])), vec![], false);
+            let (stripe, data) = inline(n, 100);
+            u.land(s, stripe, data);
+        }
+        assert_eq!((u.inline_bytes(), u.pending.len()), (Some(300), 3), "a part of a stripe is sent with the whole of it");
+        u.truncate(15);
+        assert_eq!((u.inline_bytes(), u.take_dead().len()), (Some(100), 0));
+        let s = u.depart(whole(500, Bytes::from(vec![9; 10])), vec![], false);
+        u.land(s, stripe(9, 10), None);
+        assert_eq!(u.inline_bytes(), None);
+        assert_eq!(u.clear().iter().map(|s| s.id.counter).collect::<Vec<_>>(), [9]);
     }
 
     #[test]
@@ -309,7 +360,7 @@ mod tests {
         let s = u.depart(whole(0, Bytes::from(vec![1; 100])), vec![], true);
         u.truncate(40);
         assert_eq!(u.buffered_bytes, 100);
-        assert_eq!(u.land(s, stripe(1, 100)), Some(40));
+        assert_eq!(u.land(s, stripe(1, 100), None), Some(40));
         u.truncate(0);
         assert_eq!((u.take_dead().len(), u.pending.len(), u.buffered_bytes), (1, 0, 0));
     }
@@ -318,7 +369,7 @@ mod tests {
     fn an_extent_never_crosses_a_chunk() {
         let mut u = Unpublished::default();
         let s = u.depart(whole(CHUNK_BYTES - 10, Bytes::from(vec![1; 30])), vec![], false);
-        u.land(s, stripe(1, 30));
+        u.land(s, stripe(1, 30), None);
         let got: Vec<_> = u.pending.iter().map(|(o, p)| (o, p.len, p.stripe_offset)).collect();
         assert_eq!(got, [(CHUNK_BYTES - 10, 10, 0), (CHUNK_BYTES, 20, 10)]);
     }

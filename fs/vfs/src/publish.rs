@@ -9,7 +9,7 @@ use crate::session::{Session, unexpected};
 use crate::types::{Error, Result};
 use crate::vfs::Vfs;
 use holdfast_meta_client::MetaError;
-use holdfast_objstore_proto::meta::{Attr, Command, Extent, Publish, Reply, TimeNs};
+use holdfast_objstore_proto::meta::{Attr, Command, Extent, Inline, Publish, Reply, TimeNs};
 use holdfast_objstore_proto::{StripeId, StripeMeta};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -23,6 +23,7 @@ const NUMBER_TRIES: usize = 3;
 struct Snapshot {
     extents: Vec<Extent>,
     stripes: Vec<Arc<StripeMeta>>,
+    inline: Vec<Inline>,
     number: u64,
     size: u64,
     /// Size and times are all there is to say about changes up to here.
@@ -82,13 +83,16 @@ impl Vfs {
         let fresh = st.unpublished.unnamed();
         st.unpublished.begin_publish(born);
         let mut extents = Vec::with_capacity(st.unpublished.pending.len());
-        let mut stripes = Vec::new();
+        let (mut stripes, mut inline) = (Vec::new(), Vec::new());
         let mut last: Option<StripeId> = None;
         let mut seen: HashSet<StripeId> = HashSet::new();
         for (offset, p) in st.unpublished.pending.iter().filter(|(_, p)| p.born <= born) {
             extents.push(Extent { offset, len: p.len, stripe: p.stripe.id, stripe_offset: p.stripe_offset });
             if last != Some(p.stripe.id) && seen.insert(p.stripe.id) {
-                stripes.push(p.stripe.clone());
+                match &p.inline {
+                    Some(data) => inline.push(Inline { stripe: p.stripe.id, data: data.data.clone() }),
+                    None => stripes.push(p.stripe.clone()),
+                }
             }
             last = Some(p.stripe.id);
         }
@@ -103,6 +107,7 @@ impl Vfs {
             clear_suid: st.clear_suid,
             extents,
             stripes,
+            inline,
             fresh,
         }))
     }
@@ -112,7 +117,7 @@ impl Vfs {
         let (stripes, lost) = self.stabilise(all.clone()).await;
         let mut extents = snap.extents;
         if lost {
-            let stable: HashSet<StripeId> = stripes.iter().map(|m| m.id).collect();
+            let stable: HashSet<StripeId> = stripes.iter().map(|m| m.id).chain(snap.inline.iter().map(|i| i.stripe)).collect();
             if snap.fresh {
                 self.bury(all.into_iter().filter(|m| !stable.contains(&m.id)).collect());
             }
@@ -127,6 +132,7 @@ impl Vfs {
                 number,
                 extents: extents.clone(),
                 stripes: stripes.clone(),
+                inline: snap.inline.clone(),
                 size: snap.size,
                 mtime: snap.mtime,
                 ctime: snap.ctime,
@@ -202,11 +208,18 @@ impl Vfs {
         let stable: HashMap<StripeId, &Arc<StripeMeta>> = stripes.iter().map(|m| (m.id, m)).collect();
         let map = &mut st.map;
         map.epoch += 1;
-        st.unpublished.end_publish(|offset, p| {
-            if let Some(&stripe) = stable.get(&p.stripe.id) {
-                map.lay(offset, Place { stripe: stripe.clone(), ..p });
+        st.unpublished.end_publish(|offset, p| match (&p.inline, stable.get(&p.stripe.id)) {
+            (Some(data), _) => {
+                let inline = Some(self.inlined.keep(data.data.clone()));
+                map.lay(offset, Place { inline, ..p });
             }
+            (None, Some(&stripe)) => map.lay(offset, Place { stripe: stripe.clone(), ..p }),
+            (None, None) => {}
         });
+        if self.inlined.bytes() > self.config.inline_cache_bytes_max {
+            // Read again when it is needed, from where it is by then.
+            map.forget_inline();
+        }
         // What was overwritten while the Publish was on its way is not in the pending tree any more, but it is in metadata's map, under a
         // pending extent. The cache may lack it; the pending extent hides that until its own Publish lies over it.
         st.attr_published = st.attr_published.max(changes.unwrap_or(0));

@@ -323,6 +323,8 @@ pub struct Config {
     pub readahead_bytes_max: u64,
     /// Extents of committed maps kept in memory over all inodes (about 128 bytes each).
     pub map_extents_max: usize,
+    /// Bytes kept with those maps because no OSD has them yet.
+    pub inline_cache_bytes_max: usize,
 }
 
 impl Default for Config {
@@ -338,6 +340,7 @@ impl Default for Config {
             delete_grace: Duration::from_secs(2),
             readahead_bytes_max: 8 << 20,
             map_extents_max: 256 << 10,
+            inline_cache_bytes_max: 4 << 20,
         }
     }
 }

@@ -7,6 +7,7 @@
 use crate::budget::DirtyBudget;
 use crate::garbage::Garbage;
 use crate::handle::Handle;
+use crate::inline::Keeper;
 use crate::inode::Inode;
 use crate::metrics::Metrics;
 use crate::recall::RecentRecalls;
@@ -48,6 +49,8 @@ pub(crate) struct LoadedChunk {
     pub inode: Weak<Inode>,
     pub chunk: u32,
     pub extents: usize,
+    /// Bytes kept with them.
+    pub inline: usize,
     pub loading: u64,
 }
 
@@ -77,6 +80,8 @@ pub struct Vfs {
     /// 0: not asked yet, 1: the kernel has epochs, 2: it has not.
     pub(crate) epochs: AtomicU8,
     pub(crate) maps: Mutex<LoadedMaps>,
+    /// Bytes kept with maps.
+    pub(crate) inlined: Keeper,
     pub(crate) garbage: Mutex<Garbage>,
     stopping: AtomicBool,
     metrics: Arc<Metrics>,
@@ -122,6 +127,7 @@ impl Vfs {
             recent: Mutex::default(),
             epochs: AtomicU8::new(0),
             maps: Mutex::default(),
+            inlined: Keeper::default(),
             garbage: Mutex::default(),
             stopping: AtomicBool::new(false),
             metrics: Arc::default(),

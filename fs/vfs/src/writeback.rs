@@ -42,6 +42,8 @@ pub(crate) struct Departed {
     /// Data of the stripe, in order.
     data: Vec<Bytes>,
     chunk: u32,
+    /// It is to travel in the Publish: there is nothing to write.
+    pub inline: bool,
 }
 
 impl State {
@@ -79,7 +81,7 @@ impl State {
         let data = pieces.iter().map(|p| p.data.clone()).collect();
         let chunk = (pieces[0].offset / CHUNK_BYTES) as u32;
         let seq = self.unpublished.depart(pieces, charges, buffered);
-        Departed { inode: inode.clone(), seq, landed: false, buffered, data, chunk }
+        Departed { inode: inode.clone(), seq, landed: false, buffered, data, chunk, inline: false }
     }
 }
 
@@ -147,7 +149,10 @@ impl Vfs {
     /// the caller's to record.
     pub(crate) async fn fly(&self, s: &Session, d: &mut Departed, landed: impl FnOnce(&mut State, Option<u64>)) -> Result<()> {
         let inode = d.inode.clone();
-        let stripe = self.put_stripe(s, &inode, d.data.clone(), d.chunk).await?;
+        let (stripe, inline) = match d.inline {
+            true => self.inline_stripe(s, &d.data).await.map(|(stripe, data)| (stripe, Some(data)))?,
+            false => (self.put_stripe(s, &inode, d.data.clone(), d.chunk).await?, None),
+        };
         let mut st = inode.state.lock();
         if !self.is_current(s) {
             drop(st);
@@ -155,7 +160,7 @@ impl Vfs {
             return Err(Error::Io);
         }
         d.landed = true;
-        let end = st.unpublished.land(d.seq, stripe);
+        let end = st.unpublished.land(d.seq, stripe, inline);
         landed(&mut st, end);
         let recalled = !st.lease.may_cache();
         drop(st);
@@ -274,7 +279,10 @@ impl Vfs {
             }
             let runs = st.pages.take_all();
             st.unpublished_since = None;
-            (st.depart_runs(inode, runs), st.unpublished.mark(), st.errors.seq)
+            let inline = self.may_inline(s, &st, runs.iter().map(|r| r.data.len()).sum());
+            let mut departed = st.depart_runs(inode, runs);
+            departed.iter_mut().for_each(|d| d.inline = inline);
+            (departed, st.unpublished.mark(), st.errors.seq)
         };
         self.fly_all(s, departed).await;
         inode.until(|st| st.unpublished.landed_before(mark).then_some(())).await;

@@ -5,11 +5,12 @@
 //! What it leaves out: durability, leases, deadlines of recalls (a holder that never answers is waited for until [`Local::evict`]).
 
 use crate::{Grant, Meta, MetaError, MetaResult, MetaService, Recall, SessionEvents};
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::{Shared, select};
 use holdfast_meta_core::lease::{Answer, Ask, Asker, Hold, Limits, Table};
-use holdfast_meta_core::{MemKv, SERVICE_EPOCH, SERVICE_SESSION, StateError, TouchKind, apply, initialise, read, touches};
+use holdfast_meta_core::{MemKv, SERVICE_EPOCH, SERVICE_SESSION, StateError, TouchKind, apply_with, initialise, read, touches};
 use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_base::clock::{Clock, ManualClock};
 use holdfast_objstore_proto::meta::{Command, Name, Reply, Request};
@@ -17,9 +18,11 @@ use holdfast_objstore_proto::{InodeId, SessionEpoch, SessionId, StripeId, Stripe
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 mod session;
 
+pub use holdfast_meta_core::read::{Gathered, PackBounds, Place};
 use session::LocalSession;
 
 /// Chunks one step of the built-in reaper frees.
@@ -33,11 +36,15 @@ pub struct Local {
 
 struct Inner {
     state: Mutex<State>,
+    /// Inline bytes it takes before it says that there is no room.
+    inline_bytes_max: AtomicUsize,
     clock: Arc<dyn Clock>,
 }
 
 struct State {
     kv: MemKv,
+    /// Inline bytes that no pack has yet.
+    staged: BTreeMap<StripeId, Bytes>,
     index: u64,
     now: i64,
     table: Table,
@@ -99,6 +106,7 @@ impl Local {
         let limits = Limits { hold_down_recalls: u32::MAX, ..Limits::default() };
         let state = State {
             kv,
+            staged: BTreeMap::new(),
             index: 0,
             now: 0,
             table: Table::new(limits),
@@ -106,7 +114,7 @@ impl Local {
             open: BTreeMap::new(),
             recalls: BTreeMap::new(),
         };
-        Self { inner: Arc::new(Inner { state: Mutex::new(state), clock }) }
+        Self { inner: Arc::new(Inner { state: Mutex::new(state), inline_bytes_max: AtomicUsize::new(0), clock }) }
     }
 
     /// Stripes that nothing refers to any more and that the service would now delete, in order of ids.
@@ -117,6 +125,23 @@ impl Local {
     /// Forgets retired stripes, as the service does once they are deleted.
     pub fn forget(&self, stripes: Vec<StripeId>) -> MetaResult<()> {
         self.run_as_service(Command::ForgetStripes { stripes }).map(drop)
+    }
+
+    /// Inline bytes of a stripe that no pack has yet.
+    pub fn staged(&self, stripe: StripeId) -> Option<Bytes> {
+        self.inner.state.lock().staged.get(&stripe).cloned()
+    }
+
+    /// Takes inline bytes up to this many; none until it is told so, since nothing packs them here by itself.
+    pub fn set_inline_bytes_max(&self, bytes: usize) {
+        self.inner.inline_bytes_max.store(bytes, Ordering::Relaxed);
+    }
+
+    /// What a packer would take next: what is staged, else what is left of packs below half.
+    pub fn gather(&self) -> Option<Gathered> {
+        let bounds = PackBounds { bytes_max: 4 << 20, members_max: 64 };
+        let staged = self.view(|kv| read::gather_staged(kv, bounds)).ok().flatten();
+        staged.or_else(|| self.view(|kv| read::gather_sparse(kv, bounds)).ok().flatten())
     }
 
     /// Runs a command as the service itself does, asking no holder.
@@ -158,7 +183,10 @@ impl State {
     fn run(&mut self, clock: &dyn Clock, request: &Request) -> MetaResult<Reply> {
         self.index += 1;
         self.now = (self.now + 1).max(clock.wall_ns() as i64);
-        match apply(&mut self.kv, self.index, self.now, request).map_err(failed)? {
+        let (reply, effects) = apply_with(&mut self.kv, self.index, self.now, request).map_err(failed)?;
+        effects.freed.iter().for_each(|id| drop(self.staged.remove(id)));
+        self.staged.extend(effects.staged);
+        match reply {
             Reply::Error(e) => Err(e),
             reply => Ok(reply),
         }

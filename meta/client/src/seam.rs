@@ -88,7 +88,8 @@ pub trait Meta: Send + Sync + 'static {
     fn readdir(&self, dir: InodeId, after: u64, entries_max: usize) -> BoxFuture<'_, MetaResult<(Vec<(DirEntry, Attr)>, Grant)>>;
     /// The parent of a directory (itself for a root).
     fn parent(&self, dir: InodeId) -> BoxFuture<'_, MetaResult<InodeId>>;
-    /// The committed map of the chunks in `chunks`, in file order, clipped to nothing. From the holder itself: never waits for a recall.
+    /// The committed map of the chunks in `chunks`, in file order, clipped to nothing. What the service keeps inline comes with it. From the holder
+    /// itself: never waits for a recall.
     fn extents(&self, ino: InodeId, chunks: Range<u32>) -> BoxFuture<'_, MetaResult<Vec<MappedExtent>>>;
 
     fn bucket(&self, name: Name) -> BoxFuture<'_, MetaResult<Bucket>>;
@@ -122,6 +123,13 @@ pub trait Meta: Send + Sync + 'static {
     /// Runs a command exactly once: after any recall it needs, returns when it is durable and applied. `Reply::Error` becomes `Err`.
     /// For a caching session, the inode a `Create` makes and the directories it changes are granted as by a lookup: ask `acquire`.
     fn submit(&self, command: Command) -> BoxFuture<'_, MetaResult<Reply>>;
+
+    /// Whether small writes of `bytes` in all may travel inside their command now. When not (too much waits to be packed), they are
+    /// written as stripes. Cheap.
+    fn inline_room(&self, bytes: usize) -> bool {
+        let _ = bytes;
+        false
+    }
 
     // ---- grants and handles ----
 

@@ -2,8 +2,8 @@
 
 use crate::fail::{Done, Fail};
 use crate::session::{self, NOBODY, SERVICE_SESSION, Seen};
-use crate::tx::Tx;
-use crate::{Kv, StateError, bucket, ids, namespace, object, orphan, publish, stripes, truncate, upload};
+use crate::tx::{Effects, Tx};
+use crate::{Kv, StateError, bucket, ids, namespace, object, orphan, packs, publish, stripes, truncate, upload};
 use holdfast_objstore_proto::SessionId;
 use holdfast_objstore_proto::meta::{Command, MetaError, Reply, Request, TimeNs};
 
@@ -18,12 +18,17 @@ pub(crate) struct Ctx {
 /// Applies one request at log `index`, which grows from call to call; `now` is the leader's stamp and never goes back.
 /// Answers a request that was applied before from the session's table. An error is fatal: the state cannot be trusted.
 pub fn apply(kv: &mut dyn Kv, index: u64, now: TimeNs, request: &Request) -> Result<Reply, StateError> {
+    apply_with(kv, index, now, request).map(|(reply, _)| reply)
+}
+
+/// The same, and what it means for the inline bytes that a service keeps beside the state.
+pub fn apply_with(kv: &mut dyn Kv, index: u64, now: TimeNs, request: &Request) -> Result<(Reply, Effects), StateError> {
     let ctx = Ctx { index, now, session: request.session };
     if request.session != NOBODY {
         match session::admit(kv, request) {
             Ok(Seen::New) => {}
-            Ok(Seen::Before(reply)) => return Ok(reply),
-            Err(Fail::Meta(e)) => return Ok(Reply::Error(e)),
+            Ok(Seen::Before(reply)) => return Ok((reply, Effects::default())),
+            Err(Fail::Meta(e)) => return Ok((Reply::Error(e), Effects::default())),
             Err(Fail::State(e)) => return Err(e),
         }
     }
@@ -40,8 +45,8 @@ pub fn apply(kv: &mut dyn Kv, index: u64, now: TimeNs, request: &Request) -> Res
     if request.session != NOBODY {
         session::remember(&mut tx, request, &reply)?;
     }
-    tx.commit()?;
-    Ok(reply)
+    let effects = tx.commit()?;
+    Ok((reply, effects))
 }
 
 fn run(tx: &mut Tx, ctx: Ctx, command: &Command) -> Done<Reply> {
@@ -51,7 +56,7 @@ fn run(tx: &mut Tx, ctx: Ctx, command: &Command) -> Done<Reply> {
         C::OpenSession { client } if ctx.session == NOBODY => return session::open(tx, ctx.now, client),
         C::OpenSession { .. } => return Err(MetaError::NotPermitted.into()),
         _ if ctx.session == NOBODY => return Err(MetaError::Evicted.into()),
-        C::Evict { .. } | C::ReapOrphan { .. } | C::ForgetStripes { .. } | C::SwapStripe { .. } if !service => {
+        C::Evict { .. } | C::ReapOrphan { .. } | C::ForgetStripes { .. } | C::SwapStripe { .. } | C::Restage { .. } if !service => {
             return Err(MetaError::NotPermitted.into());
         }
         _ => {}
@@ -81,8 +86,8 @@ fn run(tx: &mut Tx, ctx: Ctx, command: &Command) -> Done<Reply> {
         C::PutObject(p) => object::put(tx, ctx, p),
         C::DeleteObject { bucket, key, condition } => object::delete(tx, ctx, *bucket, key, condition),
         C::CreateUpload { bucket, key, info } => upload::create(tx, ctx, *bucket, key, info),
-        C::PutPart { bucket, upload, number, size, etag, checksums, extents, stripes } => {
-            let part = upload::NewPart { number: *number, size: *size, etag, checksums, extents, stripes };
+        C::PutPart { bucket, upload, number, size, etag, checksums, extents, stripes, inline } => {
+            let part = upload::NewPart { number: *number, size: *size, etag, checksums, extents, stripes, inline };
             upload::put_part(tx, ctx, *bucket, *upload, part)
         }
         C::CompleteUpload { bucket, upload, ino, parts, info, owner, part_bytes_min, condition } => {
@@ -94,5 +99,7 @@ fn run(tx: &mut Tx, ctx: Ctx, command: &Command) -> Done<Reply> {
         C::ReapOrphan { ino, chunks_max } => orphan::reap(tx, ctx, *ino, *chunks_max),
         C::ForgetStripes { stripes } => stripes::forget(tx, stripes),
         C::SwapStripe { old, new } => stripes::swap(tx, old, new),
+        C::Pack(p) => packs::pack(tx, ctx, p),
+        C::Restage { inline } => packs::restage(tx, ctx, inline),
     }
 }

@@ -14,6 +14,11 @@ pub(crate) fn by_id(kv: &(impl KvRead + ?Sized), id: BucketId) -> Done<BucketRec
     Ok(load(kv, &keys::bucket(id))?.ok_or(MetaError::NoSuchBucket)?)
 }
 
+/// The code of its stripes; `None` when there is no such bucket any more.
+pub(crate) fn code(kv: &(impl KvRead + ?Sized), id: BucketId) -> Done<Option<Code>> {
+    Ok(load::<BucketRecord>(kv, &keys::bucket(id))?.map(|b| b.code))
+}
+
 pub(crate) fn by_name(kv: &(impl KvRead + ?Sized), name: &[u8]) -> Done<(BucketId, BucketRecord)> {
     let id: BucketId = load(kv, &keys::bucket_name(name))?.ok_or(MetaError::NoSuchBucket)?;
     let record = load(kv, &keys::bucket(id))?.ok_or_else(|| broken(format!("{id} has a name and no record")))?;

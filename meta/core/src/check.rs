@@ -5,6 +5,7 @@
 
 mod data;
 mod names;
+mod packs;
 mod sessions;
 
 use crate::record::{Record, decode};

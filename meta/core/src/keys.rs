@@ -19,6 +19,10 @@ pub(crate) const COOKIE: u8 = 0x31;
 pub(crate) const STRIPE: u8 = 0x40;
 pub(crate) const RETIRED: u8 = 0x41;
 pub(crate) const MISSING: u8 = 0x42;
+pub(crate) const STAGED: u8 = 0x48;
+pub(crate) const PACKED: u8 = 0x49;
+pub(crate) const SPARSE: u8 = 0x4a;
+pub(crate) const SMALL: u8 = 0x4b;
 pub(crate) const SESSION: u8 = 0x50;
 pub(crate) const REPLY: u8 = 0x51;
 pub(crate) const BLOCK: u8 = 0x52;
@@ -45,6 +49,10 @@ pub(crate) const FAMILIES: &[u8] = &[
     STRIPE,
     RETIRED,
     MISSING,
+    STAGED,
+    PACKED,
+    SPARSE,
+    SMALL,
     SESSION,
     REPLY,
     BLOCK,
@@ -149,6 +157,42 @@ pub(crate) fn retired(id: StripeId) -> Vec<u8> {
 }
 pub(crate) fn missing(id: StripeId) -> Vec<u8> {
     key(MISSING, &[&id.to_bytes()])
+}
+/// A stripe whose bytes are in the log entry of this index.
+pub(crate) fn staged(index: u64, id: StripeId) -> Vec<u8> {
+    key(STAGED, &[&index.to_be_bytes(), &id.to_bytes()])
+}
+pub(crate) fn parse_staged(key: &[u8]) -> Option<(u64, StripeId)> {
+    let index = u64::from_be_bytes(key.get(1..9)?.try_into().ok()?);
+    Some((index, StripeId::from_bytes(key.get(9..)?.try_into().ok()?)))
+}
+/// A member of a pack, by its place there.
+pub(crate) fn packed(pack: StripeId, at: u32) -> Vec<u8> {
+    key(PACKED, &[&pack.to_bytes(), &at.to_be_bytes()])
+}
+/// All members of a pack.
+pub(crate) fn packed_all(pack: StripeId) -> Vec<u8> {
+    key(PACKED, &[&pack.to_bytes()])
+}
+pub(crate) fn parse_packed(key: &[u8]) -> Option<(StripeId, u32)> {
+    let pack = StripeId::from_bytes(key.get(1..17)?.try_into().ok()?);
+    Some((pack, u32::from_be_bytes(key.get(17..)?.try_into().ok()?)))
+}
+/// A pack that is less than half live.
+pub(crate) fn sparse(pack: StripeId) -> Vec<u8> {
+    key(SPARSE, &[&pack.to_bytes()])
+}
+/// A small stripe, or pack, in whole copies of a bucket whose code would take less room.
+pub(crate) fn small(bucket: BucketId, id: StripeId) -> Vec<u8> {
+    key(SMALL, &[&bucket.0.to_be_bytes(), &id.to_bytes()])
+}
+/// All of a bucket.
+pub(crate) fn small_all(bucket: BucketId) -> Vec<u8> {
+    key(SMALL, &[&bucket.0.to_be_bytes()])
+}
+pub(crate) fn parse_small(key: &[u8]) -> Option<(BucketId, StripeId)> {
+    let bucket = u32::from_be_bytes(key.get(1..5)?.try_into().ok()?);
+    Some((BucketId(bucket), StripeId::from_bytes(key.get(5..)?.try_into().ok()?)))
 }
 pub(crate) fn parse_stripe(key: &[u8]) -> Option<StripeId> {
     Some(StripeId::from_bytes(key.get(1..)?.try_into().ok()?))

@@ -17,6 +17,7 @@ mod map;
 mod namespace;
 mod object;
 mod orphan;
+mod packs;
 mod publish;
 mod record;
 mod session;
@@ -35,9 +36,10 @@ pub mod touch;
 #[cfg(test)]
 mod tests;
 
-pub use apply::apply;
+pub use apply::{apply, apply_with};
 pub use check::check;
 pub use initialise::{FORMAT_VERSION, initialise};
 pub use kv::{Kv, KvRead, MemKv, StateError};
 pub use session::{SERVICE_EPOCH, SERVICE_SESSION};
 pub use touch::{Touch, TouchKind, touches};
+pub use tx::Effects;

@@ -32,6 +32,10 @@ pub const FILE_BYTES_MAX: u64 = (u32::MAX as u64) << 22;
 pub const COPY_BYTES_MAX: u64 = 5 << 30;
 /// Extents, and stripes, of one command.
 pub const EXTENTS_MAX: usize = 65_536;
+/// Inline bytes of one command.
+pub const INLINE_BYTES_MAX: usize = 256 << 10;
+/// Members of one pack.
+pub const PACK_MEMBERS_MAX: usize = 4096;
 /// Buckets of a cluster.
 pub const BUCKETS_MAX: u32 = 10_000;
 /// Parts of an upload.

@@ -37,7 +37,7 @@ pub(crate) fn publish(tx: &mut Tx, ctx: Ctx, p: &Publish) -> Done<Reply> {
     if size > FILE_BYTES_MAX {
         return Err(MetaError::FileTooLarge.into());
     }
-    let claimed = stripes::claim(tx, ctx, &p.stripes)?;
+    let claimed = stripes::claim(tx, ctx, inode.bucket, &p.stripes, &p.inline)?;
     stripes::check_extents(&p.extents, size, &claimed)?;
 
     let mut net = Net::default();

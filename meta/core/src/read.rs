@@ -6,9 +6,11 @@ mod admin;
 mod list;
 mod names;
 mod objects;
+mod packs;
 
 pub use crate::record::Stats;
 pub use admin::{Orphans, SessionInfo, missing, orphans, retired, sessions, stats, stripes_live};
 pub use list::list;
-pub use names::{extents, getattr, lookup, parent, readdir, readlink};
+pub use names::{Staged, extents, getattr, lookup, parent, readdir, readlink};
 pub use objects::{bucket, buckets, resolve, upload_parts, uploads};
+pub use packs::{Gathered, PackBounds, Place, gather_small, gather_sparse, gather_staged, small_buckets, staged};

@@ -6,7 +6,7 @@
 use crate::fail::broken;
 use crate::{KvRead, StateError};
 use bytes::Bytes;
-use holdfast_objstore_proto::meta::{Kind, Name, ObjectInfo, Reply, Shape, TimeNs};
+use holdfast_objstore_proto::meta::{Home, Kind, Name, ObjectInfo, Reply, Shape, TimeNs};
 use holdfast_objstore_proto::{BucketId, Code, InodeId, SessionEpoch, SessionId, StripeId, StripeMeta, UploadId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -41,6 +41,8 @@ records! {
     Orphan => "orphan",
     StripeRecord => "stripe",
     Retired => "retired stripe",
+    Packed => "packed stripe",
+    Small => "small stripe",
     Session => "session",
     Reply => "reply",
     Block => "id block",
@@ -97,14 +99,27 @@ pub(crate) struct Counters {
 pub struct Stats {
     /// Inodes, orphans included.
     pub inodes: u64,
-    /// Stripes that something refers to.
+    /// Stripes with shards of their own that something refers to, packs included.
     pub stripes: u64,
     /// Data bytes of those stripes.
     pub bytes: u64,
-    /// Bytes of extents that refer to them (a copied object counts twice).
+    /// Bytes of extents and parts (a copied object counts twice).
     pub live: u64,
     /// Stripes that wait for deletion at the OSDs.
     pub retired: u64,
+    /// Stripes whose bytes are in the log and in memory only.
+    pub staged: u64,
+    pub staged_bytes: u64,
+    /// Packs, and their data bytes.
+    pub packs: u64,
+    pub pack_bytes: u64,
+    /// Stripes that are found in packs, and their data bytes.
+    pub packed: u64,
+    pub packed_bytes: u64,
+    /// Packs that are less than half live and wait to be rewritten.
+    pub sparse: u64,
+    /// Small stripes in whole copies that the packer will gather.
+    pub small: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -176,9 +191,27 @@ pub(crate) enum Orphan {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StripeRecord {
+    /// Bare unless the stripe has shards of its own.
     pub meta: Arc<StripeMeta>,
-    /// Bytes of extents and parts that refer to it; more than `meta.len` when shared.
+    /// Bytes of extents and parts that refer to it; more than `meta.len` when shared. Of a pack: data bytes of its members.
     pub live: u64,
+    /// Whose it was when it was published; what its code should be is written there.
+    pub bucket: BucketId,
+    pub home: Home,
+}
+
+/// A member of a pack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Packed {
+    pub stripe: StripeId,
+    pub len: u32,
+}
+
+/// A stripe that waits for the packer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Small {
+    /// When it was published.
+    pub since: TimeNs,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

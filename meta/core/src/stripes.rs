@@ -8,16 +8,24 @@ use crate::fail::{Done, broken, invalid, refused};
 use crate::limits::EXTENTS_MAX;
 use crate::record::{Retired, StripeRecord, encode, load};
 use crate::tx::Tx;
-use crate::{KvRead, StateError, ids, keys};
+use crate::{KvRead, StateError, ids, keys, packs};
 use bytes::Bytes;
-use holdfast_objstore_proto::meta::{Extent, Reply};
+use holdfast_objstore_proto::meta::{Extent, Home, Inline, Reply};
 use holdfast_objstore_proto::stripe::STRIPE_BYTES_MAX;
-use holdfast_objstore_proto::{StripeId, StripeMeta};
+use holdfast_objstore_proto::{BucketId, StripeId, StripeMeta};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// New stripes of one command, claimed from its session's ranges.
-pub(crate) type Claimed = BTreeMap<StripeId, Arc<StripeMeta>>;
+pub(crate) type Claimed = BTreeMap<StripeId, Claim>;
+
+/// A new stripe.
+pub(crate) struct Claim {
+    pub meta: Arc<StripeMeta>,
+    pub bucket: BucketId,
+    /// Its bytes, when they came with the command.
+    pub data: Option<Bytes>,
+}
 
 /// Change of live bytes by stripe, gathered over a command.
 #[derive(Default)]
@@ -37,19 +45,27 @@ impl Net {
 }
 
 /// Spends the ids of new stripes. Refuses what is malformed, foreign, or was published before.
-pub(crate) fn claim(tx: &mut Tx, ctx: Ctx, stripes: &[Arc<StripeMeta>]) -> Done<Claimed> {
-    if stripes.len() > EXTENTS_MAX {
+pub(crate) fn claim(tx: &mut Tx, ctx: Ctx, bucket: BucketId, stripes: &[Arc<StripeMeta>], inline: &[Inline]) -> Done<Claimed> {
+    if stripes.len() + inline.len() > EXTENTS_MAX {
         return invalid(format!("more than {EXTENTS_MAX} stripes in one command"));
     }
+    packs::check_inline(inline)?;
     let mut claimed = Claimed::new();
     for s in stripes {
         check_form(s)?;
-        if !ids::take_stripe(tx, ctx.session, s.id)? {
-            return refused(format!("{} is not an unused id of this session", s.id));
-        }
-        claimed.insert(s.id, s.clone());
+        take(tx, ctx, s.id)?;
+        claimed.insert(s.id, Claim { meta: s.clone(), bucket, data: None });
+    }
+    for i in inline {
+        take(tx, ctx, i.stripe)?;
+        let meta = Arc::new(StripeMeta::bare(i.stripe, i.data.len() as u32));
+        claimed.insert(i.stripe, Claim { meta, bucket, data: Some(i.data.clone()) });
     }
     Ok(claimed)
+}
+
+fn take(tx: &mut Tx, ctx: Ctx, id: StripeId) -> Done<()> {
+    if ids::take_stripe(tx, ctx.session, id)? { Ok(()) } else { refused(format!("{id} is not an unused id of this session")) }
 }
 
 fn check_form(s: &StripeMeta) -> Done<()> {
@@ -67,7 +83,7 @@ pub(crate) fn check_extents(extents: &[Extent], size: u64, claimed: &Claimed) ->
         let Some(stripe) = claimed.get(&e.stripe) else {
             return refused(format!("an extent names {}, which the command does not bring", e.stripe));
         };
-        if e.len == 0 || e.stripe_offset as u64 + e.len as u64 > stripe.len as u64 {
+        if e.len == 0 || e.stripe_offset as u64 + e.len as u64 > stripe.meta.len as u64 {
             return refused(format!("an extent leaves {}", e.stripe));
         }
         if e.offset.checked_add(e.len as u64).is_none_or(|end| end > size) {
@@ -78,48 +94,52 @@ pub(crate) fn check_extents(extents: &[Extent], size: u64, claimed: &Claimed) ->
 }
 
 /// Writes what a command changed: new stripes with their live bytes, old ones with theirs, the end of those at zero.
-pub(crate) fn settle(tx: &mut Tx, ctx: Ctx, net: &Net, claimed: Claimed) -> Done<()> {
-    for (id, meta) in &claimed {
-        if !net.0.contains_key(id) {
-            retire(tx, ctx, meta.clone());
+pub(crate) fn settle(tx: &mut Tx, ctx: Ctx, net: &Net, mut claimed: Claimed) -> Done<()> {
+    for (&id, &change) in &net.0 {
+        tx.delta.live += change;
+        let live = |before: u64| before.checked_add_signed(change).ok_or_else(|| broken(format!("live bytes of {id} fell below zero")));
+        let key = keys::stripe(id);
+        if let Some(new) = claimed.get(&id) {
+            let live = live(0)?;
+            // One that nothing is left of is passed over here and given up below.
+            if live > 0 {
+                begin(tx, ctx, new, live)?;
+                claimed.remove(&id);
+            }
+            continue;
+        }
+        let mut record: StripeRecord = load(tx, &key)?.ok_or_else(|| broken(format!("a map refers to {id}, which has no record")))?;
+        record.live = live(record.live)?;
+        if record.live > 0 {
+            tx.put(key, encode(&record));
+        } else {
+            tx.delete(key);
+            packs::leave(tx, ctx, &record)?;
         }
     }
-    for (&id, &change) in &net.0 {
-        let key = keys::stripe(id);
-        let (meta, before) = match claimed.get(&id) {
-            Some(meta) => (meta.clone(), 0),
-            None => {
-                let record: StripeRecord = load(tx, &key)?.ok_or_else(|| broken(format!("a map refers to {id}, which has no record")))?;
-                (record.meta, record.live)
-            }
-        };
-        let live = before.checked_add_signed(change).ok_or_else(|| broken(format!("live bytes of {id} fell below zero")))?;
-        let (is, was) = (live > 0, before > 0);
-        if is != was {
-            let sign = if is { 1 } else { -1 };
-            tx.delta.stripes += sign;
-            tx.delta.bytes += sign * meta.len as i64;
-        }
-        tx.delta.live += change;
-        if is {
-            if !was && meta.missing != 0 {
-                tx.put(keys::missing(id), Bytes::new());
-            }
-            tx.put(key, encode(&StripeRecord { meta, live }));
-        } else {
-            if was {
-                tx.delete(key);
-            }
-            if meta.missing != 0 {
-                tx.delete(keys::missing(id));
-            }
-            retire(tx, ctx, meta);
-        }
+    // Inline bytes that nothing refers to are simply not kept.
+    for unused in claimed.into_values().filter(|c| c.data.is_none()) {
+        retire(tx, ctx, unused.meta);
     }
     Ok(())
 }
 
-fn retire(tx: &mut Tx, ctx: Ctx, meta: Arc<StripeMeta>) {
+/// A new stripe is in use.
+fn begin(tx: &mut Tx, ctx: Ctx, new: &Claim, live: u64) -> Done<()> {
+    let id = new.meta.id;
+    let home = match &new.data {
+        Some(data) => packs::stage(tx, ctx, id, data.clone()),
+        None => {
+            packs::enter(tx, ctx, new.bucket, &new.meta)?;
+            Home::Shards
+        }
+    };
+    tx.put(keys::stripe(id), encode(&StripeRecord { meta: new.meta.clone(), live, bucket: new.bucket, home }));
+    Ok(())
+}
+
+/// Puts a stripe on the list of those whose shards are to be deleted.
+pub(crate) fn retire(tx: &mut Tx, ctx: Ctx, meta: Arc<StripeMeta>) {
     tx.delta.retired += 1;
     tx.put(keys::retired(meta.id), encode(&Retired { meta, index: ctx.index }));
 }
@@ -144,7 +164,7 @@ pub(crate) fn swap(tx: &mut Tx, old: &StripeMeta, new: &Arc<StripeMeta>) -> Done
         return invalid("a stripe's id and length never change");
     }
     let key = keys::stripe(old.id);
-    let Some(record) = load::<StripeRecord>(tx, &key)?.filter(|r| *r.meta == *old) else {
+    let Some(record) = load::<StripeRecord>(tx, &key)?.filter(|r| r.home == Home::Shards && *r.meta == *old) else {
         return Ok(Reply::Swapped { swapped: false });
     };
     match (old.missing != 0, new.missing != 0) {
@@ -152,12 +172,26 @@ pub(crate) fn swap(tx: &mut Tx, old: &StripeMeta, new: &Arc<StripeMeta>) -> Done
         (false, true) => tx.put(keys::missing(old.id), Bytes::new()),
         _ => {}
     }
-    tx.put(key, encode(&StripeRecord { meta: new.clone(), live: record.live }));
+    tx.put(key, encode(&StripeRecord { meta: new.clone(), ..record }));
     Ok(Reply::Swapped { swapped: true })
 }
 
-/// The stripe a map refers to.
-pub(crate) fn get(kv: &(impl KvRead + ?Sized), id: StripeId) -> Result<Arc<StripeMeta>, StateError> {
-    let record: StripeRecord = load(kv, &keys::stripe(id))?.ok_or_else(|| broken(format!("a map refers to {id}, which has no record")))?;
-    Ok(record.meta)
+/// Where the bytes of a stripe that a map refers to are found: in which stripe, from which byte of it, and whether they are staged.
+pub(crate) struct Found {
+    pub meta: Arc<StripeMeta>,
+    pub shift: u32,
+    pub staged: bool,
+}
+
+pub(crate) fn find(kv: &(impl KvRead + ?Sized), id: StripeId) -> Result<Found, StateError> {
+    let load = |id: StripeId| {
+        let record = load::<StripeRecord>(kv, &keys::stripe(id))?;
+        record.ok_or_else(|| broken(format!("a map refers to {id}, which has no record")))
+    };
+    let record = load(id)?;
+    match record.home {
+        Home::Shards => Ok(Found { meta: record.meta, shift: 0, staged: false }),
+        Home::Staged { .. } => Ok(Found { meta: record.meta, shift: 0, staged: true }),
+        Home::Packed { pack, at } => Ok(Found { meta: load(pack)?.meta, shift: at, staged: false }),
+    }
 }

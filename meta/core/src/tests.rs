@@ -6,6 +6,7 @@ mod listing;
 mod model;
 mod namespace;
 mod objects;
+mod packs;
 pub(crate) mod rng;
 mod sessions;
 mod touch;

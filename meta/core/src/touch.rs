@@ -96,7 +96,9 @@ fn collect(kv: &dyn KvRead, command: &Command, out: &mut Vec<Touch>) -> Done<()>
         | C::AbortUpload { .. }
         | C::ReapOrphan { .. }
         | C::ForgetStripes { .. }
-        | C::SwapStripe { .. } => {}
+        | C::SwapStripe { .. }
+        | C::Pack(_)
+        | C::Restage { .. } => {}
     }
     Ok(())
 }

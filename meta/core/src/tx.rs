@@ -6,6 +6,7 @@
 use crate::record::{Stats, encode, load};
 use crate::{Kv, KvRead, StateError, keys};
 use bytes::Bytes;
+use holdfast_objstore_proto::StripeId;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
@@ -14,21 +15,42 @@ pub(crate) struct Tx<'a> {
     writes: BTreeMap<Vec<u8>, Option<Bytes>>,
     /// How the counters change.
     pub delta: Delta,
+    /// What becomes of inline bytes.
+    pub effects: Effects,
+}
+
+/// What a command means for the inline bytes that the service keeps beside the state.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// To be kept, as of this command's index.
+    pub staged: Vec<(StripeId, Bytes)>,
+    /// No longer needed.
+    pub freed: Vec<StripeId>,
+    /// A pack fell below half live.
+    pub sparse: bool,
 }
 
 /// Changes of [`Stats`].
-#[derive(Default, Clone, Copy)]
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Delta {
     pub inodes: i64,
     pub stripes: i64,
     pub bytes: i64,
     pub live: i64,
     pub retired: i64,
+    pub staged: i64,
+    pub staged_bytes: i64,
+    pub packs: i64,
+    pub pack_bytes: i64,
+    pub packed: i64,
+    pub packed_bytes: i64,
+    pub sparse: i64,
+    pub small: i64,
 }
 
 impl<'a> Tx<'a> {
     pub fn new(kv: &'a mut dyn Kv) -> Self {
-        Self { kv, writes: BTreeMap::new(), delta: Delta::default() }
+        Self { kv, writes: BTreeMap::new(), delta: Delta::default(), effects: Effects::default() }
     }
     pub fn put(&mut self, key: Vec<u8>, value: Bytes) {
         self.writes.insert(key, Some(value));
@@ -40,18 +62,28 @@ impl<'a> Tx<'a> {
     pub fn reset(&mut self) {
         self.writes.clear();
         self.delta = Delta::default();
+        self.effects = Effects::default();
     }
-    pub fn commit(self) -> Result<(), StateError> {
-        let Delta { inodes, stripes, bytes, live, retired } = self.delta;
-        if (inodes, stripes, bytes, live, retired) != (0, 0, 0, 0, 0) {
+    /// Puts everything; answers what it means for inline bytes.
+    pub fn commit(self) -> Result<Effects, StateError> {
+        let d = self.delta;
+        if d != Delta::default() {
             let old: Stats = load(&*self.kv, &keys::stats())?.unwrap_or_default();
             let add = |n: u64, d: i64| n.checked_add_signed(d).ok_or_else(|| crate::fail::broken("a counter fell below zero"));
             let new = Stats {
-                inodes: add(old.inodes, inodes)?,
-                stripes: add(old.stripes, stripes)?,
-                bytes: add(old.bytes, bytes)?,
-                live: add(old.live, live)?,
-                retired: add(old.retired, retired)?,
+                inodes: add(old.inodes, d.inodes)?,
+                stripes: add(old.stripes, d.stripes)?,
+                bytes: add(old.bytes, d.bytes)?,
+                live: add(old.live, d.live)?,
+                retired: add(old.retired, d.retired)?,
+                staged: add(old.staged, d.staged)?,
+                staged_bytes: add(old.staged_bytes, d.staged_bytes)?,
+                packs: add(old.packs, d.packs)?,
+                pack_bytes: add(old.pack_bytes, d.pack_bytes)?,
+                packed: add(old.packed, d.packed)?,
+                packed_bytes: add(old.packed_bytes, d.packed_bytes)?,
+                sparse: add(old.sparse, d.sparse)?,
+                small: add(old.small, d.small)?,
             };
             self.kv.put(&keys::stats(), encode(&new));
         }
@@ -61,7 +93,7 @@ impl<'a> Tx<'a> {
                 None => self.kv.delete(&key),
             }
         }
-        Ok(())
+        Ok(self.effects)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::stripes::{self, Net};
 use crate::tx::Tx;
 use crate::{KvRead, StateError, bucket, ids, keys, orphan};
 use bytes::Bytes;
-use holdfast_objstore_proto::meta::{Condition, Extent, MetaError, Name, ObjectInfo, Owner, Reply, Shape};
+use holdfast_objstore_proto::meta::{Condition, Extent, Inline, MetaError, Name, ObjectInfo, Owner, Reply, Shape};
 use holdfast_objstore_proto::{BucketId, InodeId, StripeMeta, UploadId};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -24,6 +24,7 @@ pub(crate) struct NewPart<'a> {
     pub checksums: &'a [(String, String)],
     pub extents: &'a [Extent],
     pub stripes: &'a [Arc<StripeMeta>],
+    pub inline: &'a [Inline],
 }
 
 pub(crate) struct Join<'a> {
@@ -75,7 +76,7 @@ pub(crate) fn put_part(tx: &mut Tx, ctx: Ctx, bucket: BucketId, id: UploadId, p:
     if words > INFO_BYTES_MAX {
         return invalid(format!("a part keeps at most {INFO_BYTES_MAX} bytes of checksums"));
     }
-    let claimed = stripes::claim(tx, ctx, p.stripes)?;
+    let claimed = stripes::claim(tx, ctx, bucket, p.stripes, p.inline)?;
     stripes::check_extents(p.extents, p.size, &claimed)?;
     if p.extents.windows(2).any(|w| w[0].offset + w[0].len as u64 > w[1].offset) {
         return invalid("a part's extents are in order and do not overlap");

@@ -29,6 +29,7 @@ use machine::{Machine, Shared};
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{ClientWriteError, RaftError};
 use openraft::{BasicNode, Raft, ServerState, SnapshotPolicy};
+use recover::Restage;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -113,13 +114,14 @@ pub async fn open(
     }
     let mut found = recover::Collect::default();
     let (log, recovery) = Log::open(disk, &dir, config.log.clone(), &mut found).await.map_err(failed)?;
-    let mut state = found.replay(&log).await.map_err(Error::Failed)?;
+    let mut state = found.replay(&log, &Restage::of(&*sm, index)).await?;
     tracing::debug!(records = recovery.records, entries = state.window.len(), "metadata log read");
     check_state(&state, tail.as_ref())?;
     state.now_ns = state.now_ns.max(tail.as_ref().map_or(0, |t| t.now_ns));
 
     let health = Arc::new(Health::default());
     let wal = Wal::new(log, state, config.metrics.clone(), health.clone(), config.checkpoint_bytes);
+    wal.hold(sm.hold());
     let machine = Machine::restore(wal.clone(), sm, index, tail.as_ref()).map_err(Error::Failed)?;
     let shared = machine.shared();
     let store = Store { wal: wal.clone(), clock };

@@ -32,6 +32,17 @@ pub trait StateMachine: Send + Sync + 'static {
     fn apply(&self, entries: &[Entry], tail: Bytes) -> Result<Vec<Bytes>>;
     /// What a start finds: the index of the last durably applied command (0: none), and the `tail` kept with it.
     fn restore(&self) -> Result<(u64, Option<Bytes>)>;
+    /// Index of the oldest entry of which the state still needs the bytes though it has applied it: from there on entries stay in the log
+    /// whatever checkpoint covers them. `None`: none. It only grows, but for entries that are applied in between.
+    fn hold(&self) -> Option<u64> {
+        None
+    }
+    /// At a start, before anything is applied: entries from `hold` up to what is durably applied, as far as the log has them, in the order of
+    /// the log. They are shown for their bytes only; one may be shown that was overwritten and comes again.
+    fn restage(&self, entry: &Entry) -> Result<()> {
+        let _ = entry;
+        Ok(())
+    }
     /// Begins a durable checkpoint of all that is applied now and returns its index when it is stable. In the background of whoever awaits it.
     fn checkpoint(&self) -> BoxFuture<'_, Result<u64>>;
 }

@@ -23,6 +23,14 @@ pub struct Config {
     pub reap_chunks: u32,
     /// Stripes in one call to the stripe reaper.
     pub stripe_batch: usize,
+    /// Staged bytes are packed when nothing was staged for this long …
+    pub pack_idle: Duration,
+    /// … and after this long at the latest.
+    pub pack_delay: Duration,
+    /// Small stripes older than this are gathered into packs, looked for this often too.
+    pub pack_cold: Duration,
+    /// Bytes of the log kept for what cannot be packed, past which it is written to the log anew.
+    pub held_bytes_max: u64,
     /// How long a start waits for the log to lead.
     pub lead_timeout: Duration,
 }
@@ -35,7 +43,8 @@ impl Config {
         let state = StateConfig {
             overlay_bytes: part(12).clamp(1 << 20, default.state.overlay_bytes),
             overlay_bytes_max: part(3).clamp(4 << 20, default.state.overlay_bytes_max),
-            cache_bytes: part(3).clamp(4 << 20, default.state.cache_bytes),
+            cache_bytes: part(4).clamp(4 << 20, default.state.cache_bytes),
+            staged_bytes_max: part(8).clamp(1 << 20, default.state.staged_bytes_max),
         };
         let grants_max = (part(4) / Limits::GRANT_BYTES).clamp(1024, default.leases.grants_max);
         Self { state, leases: Limits { grants_max, ..default.leases }, ..default }
@@ -54,6 +63,10 @@ impl Default for Config {
             orphan_grace: Duration::from_secs(2),
             reap_chunks: 256,
             stripe_batch: 1024,
+            pack_idle: Duration::from_millis(300),
+            pack_delay: Duration::from_secs(5),
+            pack_cold: Duration::from_secs(600),
+            held_bytes_max: 128 << 20,
             lead_timeout: Duration::from_secs(60),
         }
     }

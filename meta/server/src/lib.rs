@@ -16,5 +16,5 @@ mod testing;
 pub use config::Config;
 pub use format::{FormatError, format};
 pub use metrics::Metrics;
-pub use service::{Deps, NoStripes, OpenError, Service, SessionStatus, Status, StripeReaper};
+pub use service::{Deps, NoStripes, OpenError, PackStore, PackWrite, Service, SessionStatus, Status, StripeReaper};
 pub use state::StateConfig;

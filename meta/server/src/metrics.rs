@@ -29,6 +29,20 @@ pub struct Metrics {
     pub orphans_reaped: Counter,
     /// Retired stripes deleted and forgotten.
     pub stripes_deleted: Counter,
+    /// Inline bytes that wait to be packed.
+    pub staged_bytes: Gauge,
+    /// Inline bytes that were packed.
+    pub drained_bytes: Counter,
+    /// Packs committed, of all kinds.
+    pub packs_written: Counter,
+    /// Those that took the place of packs less than half live.
+    pub packs_rewritten: Counter,
+    /// Cold small stripes gathered into packs.
+    pub stripes_gathered: Counter,
+    /// Attempts to pack that failed and will be made again.
+    pub pack_failures: Counter,
+    /// Inline bytes written to the log anew, because they could not be packed.
+    pub restaged_bytes: Counter,
     /// Attempts to delete stripes that failed and will be made again.
     pub stripe_delete_failures: Counter,
 }
@@ -47,6 +61,13 @@ impl Metrics {
         r.register("overlay_bytes", "bytes the overlays take", self.overlay_bytes.clone());
         r.register("orphans_reaped", "orphans freed", self.orphans_reaped.clone());
         r.register("stripes_deleted", "retired stripes deleted", self.stripes_deleted.clone());
+        r.register("staged_bytes", "inline bytes that wait to be packed", self.staged_bytes.clone());
+        r.register("drained_bytes", "inline bytes packed", self.drained_bytes.clone());
+        r.register("packs_written", "packs committed", self.packs_written.clone());
+        r.register("packs_rewritten", "packs that took the place of packs less than half live", self.packs_rewritten.clone());
+        r.register("stripes_gathered", "cold small stripes gathered into packs", self.stripes_gathered.clone());
+        r.register("pack_failures", "attempts to pack that failed", self.pack_failures.clone());
+        r.register("restaged_bytes", "inline bytes written to the log anew", self.restaged_bytes.clone());
         r.register("stripe_delete_failures", "attempts to delete stripes that failed", self.stripe_delete_failures.clone());
     }
 }

@@ -23,7 +23,7 @@ mod work;
 
 pub use open::{Deps, OpenError};
 pub use status::{SessionStatus, Status};
-pub use work::{NoStripes, StripeReaper};
+pub use work::{NoStripes, PackStore, PackWrite, StripeReaper};
 
 use self::core::Core;
 use std::sync::Arc;

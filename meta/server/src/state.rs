@@ -11,6 +11,7 @@ mod guarded;
 mod layers;
 mod machine;
 mod overlay;
+mod staging;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -18,17 +19,22 @@ mod watches;
 
 pub(crate) use layers::Layers;
 pub(crate) use machine::{decode_reply, encode_request};
+pub(crate) use staging::{Staged, inline_of};
 #[cfg(test)]
 pub(crate) use store::Mark;
 pub(crate) use store::Store;
 
 use crate::metrics::Metrics;
+use bytes::Bytes;
 use fold::{Folder, Job};
-use holdfast_meta_core::{StateError, initialise};
+use holdfast_meta_core::{StateError, initialise, read};
+use holdfast_objstore_proto::StripeId;
+use holdfast_objstore_proto::meta::Inline;
 use parking_lot::RwLock;
+use staging::Staging;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use watches::Watches;
 
 /// Bounds of the state in memory.
@@ -40,11 +46,23 @@ pub struct StateConfig {
     pub overlay_bytes_max: usize,
     /// Pages of the durable file kept in memory.
     pub cache_bytes: usize,
+    /// Inline bytes that may wait to be packed; past it writers are told that there is no room.
+    pub staged_bytes_max: usize,
 }
+
+impl StateConfig {
+    /// Staged bytes at which packing begins at once.
+    pub(crate) fn staged_bytes_much(&self) -> usize {
+        self.staged_bytes_max / 4
+    }
+}
+
+/// Bytes of the log kept for staged stripes at which packing begins at once.
+pub(crate) const HELD_BYTES_MUCH: u64 = 32 << 20;
 
 impl Default for StateConfig {
     fn default() -> Self {
-        Self { overlay_bytes: 32 << 20, overlay_bytes_max: 128 << 20, cache_bytes: 64 << 20 }
+        Self { overlay_bytes: 32 << 20, overlay_bytes_max: 128 << 20, cache_bytes: 64 << 20, staged_bytes_max: 16 << 20 }
     }
 }
 
@@ -67,6 +85,11 @@ pub(crate) struct State {
     watches: Watches,
     /// Bytes of both overlays.
     overlay_bytes: AtomicUsize,
+    /// Inline bytes: staged, and in commands on their way.
+    staged_bytes: AtomicUsize,
+    arriving_bytes: AtomicUsize,
+    /// Told when there is something for the packer to do.
+    packable: Notify,
     /// Folding no longer gives way to others: somebody waits for it to end.
     hurry: AtomicBool,
     config: StateConfig,
@@ -78,7 +101,8 @@ impl State {
     pub(crate) fn in_memory(metrics: Metrics) -> Result<Arc<Self>, StateError> {
         let mut layers = Layers::default();
         initialise(&mut layers)?;
-        let unbounded = StateConfig { overlay_bytes: usize::MAX, overlay_bytes_max: usize::MAX, cache_bytes: 0 };
+        let unbounded =
+            StateConfig { overlay_bytes: usize::MAX, overlay_bytes_max: usize::MAX, cache_bytes: 0, staged_bytes_max: 16 << 20 };
         Ok(Arc::new(Self::build(layers, None, None, Reached::default(), unbounded, metrics)))
     }
 
@@ -94,6 +118,7 @@ impl State {
         }
         // Looks at the rows' version; in a fresh state it makes the same rows every time, until a first checkpoint keeps them.
         initialise(&mut layers)?;
+        layers.staging = Staging::listed(read::staged(&layers)?.map_err(|e| StateError(e.to_string()))?);
         let (folder, jobs) = Folder::new();
         let state = Arc::new(Self::build(layers, Some(store), Some(folder), reached, config, metrics));
         fold::start(&state, jobs, blocking)?;
@@ -116,6 +141,9 @@ impl State {
             failure: OnceLock::new(),
             watches: Watches::default(),
             overlay_bytes: AtomicUsize::new(0),
+            staged_bytes: AtomicUsize::new(0),
+            arriving_bytes: AtomicUsize::new(0),
+            packable: Notify::new(),
             hurry: AtomicBool::new(false),
             config,
             metrics,
@@ -273,5 +301,65 @@ impl State {
 
     pub(crate) fn overlay_bytes(&self) -> usize {
         self.overlay_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Notes what is staged, and tells the packer when it is the first of it, or much.
+    fn staged_changed(&self, layers: &Layers, was_empty: bool, sparse: bool) {
+        let now = layers.staging.now();
+        self.staged_bytes.store(now.bytes, Ordering::Relaxed);
+        self.metrics.staged_bytes.set(now.bytes as i64);
+        let first = was_empty && now.stripes > 0;
+        if first || sparse || now.bytes >= self.config.staged_bytes_much() || now.held_bytes >= HELD_BYTES_MUCH {
+            self.packable.notify_one();
+        }
+    }
+
+    /// What is staged now.
+    pub(crate) fn staged_now(&self) -> Staged {
+        self.layers.read().staging.now()
+    }
+
+    /// Inline bytes of one stripe.
+    pub(crate) fn staged(&self, id: StripeId) -> Option<Bytes> {
+        self.layers.read().staging.get(id)
+    }
+
+    /// All inline bytes, oldest first.
+    pub(crate) fn staged_all(&self) -> Vec<Inline> {
+        self.layers.read().staging.all().collect()
+    }
+
+    /// Staged stripes whose bytes the log did not show.
+    pub(crate) fn staged_lacking(&self) -> usize {
+        self.layers.read().staging.lacking()
+    }
+
+    /// Whether so many inline bytes more are within the bound.
+    pub(crate) fn staged_room(&self, bytes: usize) -> bool {
+        let taken = self.staged_bytes.load(Ordering::Relaxed) + self.arriving_bytes.load(Ordering::Relaxed);
+        taken.saturating_add(bytes) <= self.config.staged_bytes_max
+    }
+
+    /// Counts inline bytes of a command on its way, until what it answers is dropped.
+    pub(crate) fn arriving(&self, bytes: usize) -> Arriving<'_> {
+        self.arriving_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Arriving { state: self, bytes }
+    }
+
+    /// Waits until there is something for the packer to do; may come for nothing.
+    pub(crate) async fn packable(&self) {
+        self.packable.notified().await;
+    }
+}
+
+/// See [`State::arriving`].
+pub(crate) struct Arriving<'a> {
+    state: &'a State,
+    bytes: usize,
+}
+
+impl Drop for Arriving<'_> {
+    fn drop(&mut self) {
+        self.state.arriving_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }

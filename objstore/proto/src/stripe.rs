@@ -9,6 +9,8 @@ use smallvec::SmallVec;
 pub const STRIPE_BYTES_MAX: u32 = 4 << 20;
 /// Extents up to this many bytes are written as whole copies instead of coded shards.
 pub const COPIES_BYTES_MAX: u32 = 64 << 10;
+/// Bytes that a writer sends inside its command instead of in a stripe of its own, at most.
+pub const INLINE_BYTES_MAX: usize = 16 << 10;
 
 /// Shape and home of one stripe. Immutable once published, except by repair's compare-and-swap.
 ///
@@ -30,6 +32,14 @@ pub struct StripeMeta {
 }
 
 impl StripeMeta {
+    /// A stripe without shards: its bytes are with the metadata, or inside a pack.
+    pub fn bare(id: StripeId, len: u32) -> Self {
+        Self { id, codec: Codec::Replica, code: Code::new(1, 0), len, digest: 0, osds: SmallVec::new(), missing: 0 }
+    }
+    /// Whether it has no shards, so that no OSD can be asked for it.
+    pub fn is_bare(&self) -> bool {
+        self.osds.is_empty()
+    }
     /// Bytes of each shard: a whole number of blocks.
     pub fn shard_bytes(&self) -> u32 {
         shard_bytes(self.code, self.len)

@@ -175,7 +175,11 @@ async fn read_mapped(objects: &dyn Objects, map: &[MappedExtent], range: Range<u
         }
         zeroes(&mut out, from - at);
         let start = e.stripe_offset + (from - e.offset) as u32;
-        out.extend(objects.read(&e.stripe, start..start + (to - from) as u32).await?);
+        let range = start..start + (to - from) as u32;
+        match &e.inline {
+            Some(data) => out.push(data.slice(range.start as usize..range.end as usize)),
+            None => out.extend(objects.read(&e.stripe, range).await?),
+        }
         at = to;
     }
     zeroes(&mut out, range.end - at);

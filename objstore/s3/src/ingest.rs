@@ -3,6 +3,7 @@
 //! What always holds: no more than [`WRITES_MAX`] stripes of a body are in memory besides the one being filled; what
 //! `ingest` returns is durable on its write quorum. A body waits for the budget only while it holds nothing of it but stripes on their
 //! way to the devices, and while others wait, a client that sends slowly gives back what it holds: its stripe is cut short and written.
+//! A small body is written nowhere: it travels in the commit.
 //! What it leaves out: the commit that makes it reachable.
 
 use crate::door::{Charging, Inner, Session};
@@ -17,8 +18,9 @@ use holdfast_objstore_base::buf::AlignedBuf;
 use holdfast_objstore_base::units::BLOCK;
 use holdfast_objstore_client::StripeWrite;
 use holdfast_objstore_proto::InodeId;
-use holdfast_objstore_proto::meta::{Bucket, CHUNK_BYTES, Extent};
+use holdfast_objstore_proto::meta::{Bucket, CHUNK_BYTES, Extent, Inline};
 use holdfast_objstore_proto::shard::Hint;
+use holdfast_objstore_proto::stripe::INLINE_BYTES_MAX;
 use hyper::HeaderMap;
 use s3s::crypto::{Checksum, Md5};
 use s3s::dto::StreamingBlob;
@@ -54,6 +56,8 @@ pub struct Ingested {
     pub checksums: Vec<(String, String)>,
     pub extents: Vec<Extent>,
     pub stripes: Arc<Stripes>,
+    /// The whole body, when it is small.
+    pub inline: Vec<Inline>,
 }
 
 impl Ingested {
@@ -111,6 +115,7 @@ struct Writer<'a> {
     writing: VecDeque<JoinHandle<S3Result<()>>>,
     extents: Vec<Extent>,
     stripes: Arc<Stripes>,
+    inline: Vec<Inline>,
 }
 
 impl Writer<'_> {
@@ -125,7 +130,7 @@ impl Writer<'_> {
             f.fill += n;
             self.size += n as u64;
             data = &data[n..];
-            if f.fill == f.buf.len() {
+            if f.fill == f.buf.len() && !(self.expected == Some(self.size) && self.is_small()) {
                 self.pace = (self.pace * 2).min(STRIPE);
                 self.cut().await?;
             }
@@ -207,7 +212,22 @@ impl Writer<'_> {
         Ok(())
     }
 
+    /// Whether all there is of the body is little enough to travel in the commit.
+    fn is_small(&self) -> bool {
+        self.extents.is_empty() && self.size > 0 && self.size <= INLINE_BYTES_MAX as u64
+    }
+
     async fn finish(&mut self) -> S3Result<()> {
+        if self.is_small()
+            && self.session.meta.inline_room(self.size as usize)
+            && let Some(f) = self.filling.take()
+        {
+            let stripe = self.session.ids.stripe().await.map_err(error::meta)?;
+            self.extents.push(Extent { offset: 0, len: f.fill as u32, stripe, stripe_offset: 0 });
+            // A copy, since the buffer may be far larger.
+            self.inline.push(Inline { stripe, data: Bytes::copy_from_slice(&f.buf[..f.fill]) });
+            return Ok(());
+        }
         self.cut().await?;
         while !self.writing.is_empty() {
             self.reap().await?;
@@ -245,13 +265,14 @@ pub async fn ingest(
         writing: VecDeque::new(),
         extents: Vec::new(),
         stripes: Arc::new(Stripes::new(door.clone())),
+        inline: Vec::new(),
     };
     let mut md5 = Md5::new();
     stream(&mut w, body, &mut md5, &mut sums).await?;
     let (md5, checksums) = check(&w, expected, said_md5, md5, sums, declared.trailers)?;
     w.stripes.flush().await?;
     door.metrics.bytes_in.inc_by(w.size);
-    Ok(Ingested { size: w.size, md5, checksums, extents: w.extents, stripes: w.stripes })
+    Ok(Ingested { size: w.size, md5, checksums, extents: w.extents, stripes: w.stripes, inline: w.inline })
 }
 
 async fn stream(w: &mut Writer<'_>, body: Option<StreamingBlob>, md5: &mut Md5, sums: &mut Sums) -> S3Result<()> {

@@ -106,6 +106,7 @@ fn put_command(
         size,
         extents,
         stripes,
+        inline: Vec::new(),
         info: ObjectInfo::default(),
         owner: Owner { uid: 1, gid: 1 },
         condition: Default::default(),

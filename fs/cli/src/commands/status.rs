@@ -36,6 +36,16 @@ fn table(s: &Value) -> String {
         "space",
         format!("{} used of {}, {} free for data", size(&s["space"]["used"]), size(&s["space"]["total"]), size(&s["space"]["usable_free"])),
     );
+    let packs = &s["metadata"]["packs"];
+    line(
+        "debt",
+        format!(
+            "{} of small writes to pack, {} dead in packs, {} small stripes to gather",
+            size(&packs["staged_bytes"]),
+            size(&packs["dead_bytes"]),
+            text(&packs["small_stripes"])
+        ),
+    );
     out.push_str(&format!("\n{:<8} {:<10} {:>10} {:>10}  {}\n", "OSD", "STATE", "USED", "FREE", "PATH"));
     for o in s["osds"].as_array().into_iter().flatten() {
         out.push_str(&format!(

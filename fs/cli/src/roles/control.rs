@@ -105,6 +105,7 @@ impl Control for Cluster {
             "space": { "total": total, "used": used, "live": live, "usable_total": usable.total, "usable_free": usable.free },
             "sessions": sessions,
             "metadata": { "applied": meta.applied, "inodes": meta.stats.inodes, "stripes": meta.stats.stripes, "missing": meta.missing, "orphans_queued": meta.orphans_queued,
+                          "packs": super::packs::status(&meta),
                           "checkpoints": meta.checkpoints, "recalls": meta.recalls, "evictions": meta.evictions },
             "codec_kernel": holdfast_objstore_ec::kernel_name(),
         })

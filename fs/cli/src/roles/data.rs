@@ -3,6 +3,7 @@
 //! Order of a start: OSDs, object cluster, metadata, the bucket `home`, vfs, mount. An end runs it backwards.
 
 use super::kernel::Kernel;
+use super::packs::Packs;
 use super::reconcile;
 use super::reports::Reports;
 use super::storage::{self, OsdState};
@@ -212,6 +213,7 @@ async fn open(plan: Plan) -> anyhow::Result<Opened> {
 
     let service = storage::open_metadata(&layout, disk, clock.clone(), shares, &mut registry).await?;
     service.reap_stripes(Arc::new(Reaper(objects.clone())));
+    service.pack_stripes(Arc::new(Packs { objects: objects.clone(), code: layout.code }));
     ensure_home(&*service, &layout).await?;
 
     let shared: Arc<dyn MetaService> = service.clone();

@@ -5,6 +5,7 @@ pub mod data;
 pub mod format;
 pub mod gateway;
 mod kernel;
+pub mod packs;
 pub mod reconcile;
 pub mod reports;
 pub mod storage;

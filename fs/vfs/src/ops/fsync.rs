@@ -9,6 +9,7 @@ impl Vfs {
     pub async fn fsync(&self, id: HandleId, _datasync: bool) -> Result<()> {
         self.metrics().vfs_ops.inc();
         let handle = self.handle(id)?;
+        handle.synced();
         self.sync_for(&handle).await
     }
 

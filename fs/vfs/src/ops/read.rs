@@ -198,27 +198,35 @@ impl Vfs {
                 maps.loadings += 1;
                 maps.loadings
             };
-            st.map.load(chunks.clone(), &extents, loading);
+            st.map.load(chunks.clone(), &extents, loading, &self.inlined);
         }
-        self.bound_maps(inode, chunks, extents.len(), loading);
+        self.bound_maps(inode, chunks, &extents, loading);
         Ok(())
     }
 
     /// Forgets the chunks loaded longest ago, beyond the limit; never those just loaded.
-    fn bound_maps(&self, inode: &Arc<Inode>, chunks: Range<u32>, extents: usize, loading: u64) {
+    fn bound_maps(&self, inode: &Arc<Inode>, chunks: Range<u32>, extents: &[MappedExtent], loading: u64) {
         let mut old = Vec::new();
         {
             let mut maps = self.maps.lock();
             let maps = &mut *maps;
             // An empty chunk takes room too.
-            let each = extents.div_ceil(chunks.len().max(1)) + 1;
+            let each = extents.len().div_ceil(chunks.len().max(1)) + 1;
+            let inline = extents.iter().filter_map(|e| e.inline.as_ref().map(|d| d.len())).sum::<usize>() / chunks.len().max(1);
             for chunk in chunks {
-                maps.queue.push_back(LoadedChunk { inode: Arc::downgrade(inode), chunk, extents: each, loading });
+                maps.queue.push_back(LoadedChunk { inode: Arc::downgrade(inode), chunk, extents: each, inline, loading });
                 maps.extents += each;
             }
-            while maps.extents > self.config.map_extents_max && maps.queue.front().is_some_and(|c| c.loading != loading) {
+            let inline_max = self.config.inline_cache_bytes_max;
+            let inlined = self.inlined.bytes();
+            let mut given_back = 0;
+            let over = |extents: usize, given_back: usize| {
+                extents > self.config.map_extents_max || inlined > inline_max.saturating_add(given_back)
+            };
+            while over(maps.extents, given_back) && maps.queue.front().is_some_and(|c| c.loading != loading) {
                 let c = maps.queue.pop_front().expect("just seen");
                 maps.extents -= c.extents;
+                given_back += c.inline;
                 old.push(c);
             }
         }
@@ -311,8 +319,14 @@ impl State {
         for seq in self.unpublished.flights_down() {
             cover.lay(|r| self.unpublished.flight_overlaps(seq, r).into_iter().map(|(o, d)| (o, d.len() as u64, Source::Memory(d))));
         }
-        let placed =
-            |(o, p): (u64, crate::extent::Place)| (o, p.len as u64, Source::Stripe(p.stripe, p.stripe_offset..p.stripe_offset + p.len));
+        let placed = |(o, p): (u64, crate::extent::Place)| {
+            let range = p.stripe_offset..p.stripe_offset + p.len;
+            let source = match p.inline {
+                Some(data) => Source::Memory(data.slice(range)),
+                None => Source::Stripe(p.stripe, range),
+            };
+            (o, p.len as u64, source)
+        };
         if !self.unpublished.pending.is_empty() {
             cover.lay(|r| self.unpublished.pending.overlaps(r).map(placed));
         }
@@ -336,7 +350,12 @@ fn committed(extents: &[MappedExtent], range: Range<u64>) -> Vec<Source> {
             let (from, to) = (e.offset.max(r.start), (e.offset + e.len as u64).min(r.end));
             (from < to).then(|| {
                 let start = e.stripe_offset + (from - e.offset) as u32;
-                (from, to - from, Source::Stripe(e.stripe.clone(), start..start + (to - from) as u32))
+                let range = start..start + (to - from) as u32;
+                let source = match &e.inline {
+                    Some(data) => Source::Memory(data.slice(range.start as usize..range.end as usize)),
+                    None => Source::Stripe(e.stripe.clone(), range),
+                };
+                (from, to - from, source)
             })
         })
     });

@@ -15,8 +15,8 @@ use crate::vfs::Vfs;
 use bytes::Bytes;
 use holdfast_meta_client::{MetaError, Use};
 use holdfast_objstore_proto::StripeMeta;
-use holdfast_objstore_proto::meta::{CHUNK_BYTES, Command, Extent, Publish, Reply};
-use holdfast_objstore_proto::stripe::STRIPE_BYTES_MAX;
+use holdfast_objstore_proto::meta::{CHUNK_BYTES, Command, Extent, Inline, Publish, Reply};
+use holdfast_objstore_proto::stripe::{INLINE_BYTES_MAX, STRIPE_BYTES_MAX};
 use std::sync::Arc;
 
 /// The highest offset a file can have data at: chunk numbers are 32 bits, and `off_t` is signed.
@@ -53,6 +53,9 @@ impl Vfs {
             return Err(Error::FileTooLarge);
         }
         let offset = (!append).then_some(a.offset);
+        // A direct write that a sync is known to follow is made durable at once, by one flush of the log, and the sync has nothing left to do.
+        let followed = handle.as_ref().is_some_and(|h| h.writes()) && a.direct && a.data.len() <= INLINE_BYTES_MAX;
+        let synced = a.sync || handle.as_ref().is_some_and(|h| h.syncs());
         loop {
             let recalled = !a.from_cache && inode.state.lock().lease.writes_through();
             if recalled {
@@ -69,7 +72,7 @@ impl Vfs {
                 break;
             }
             let taken = match a.direct && !a.from_cache {
-                true => self.write_direct(inode, offset, &a).await?,
+                true => self.write_direct(inode, offset, &a, synced || followed).await?,
                 false => self.write_buffered(inode, offset, &a).await?,
             };
             if !taken {
@@ -78,7 +81,7 @@ impl Vfs {
                 continue;
             }
             match &handle {
-                Some(h) if a.sync || h.syncs() => self.sync_for(h).await?,
+                Some(h) if synced || followed => self.sync_for(h).await?,
                 _ => self.bound_pending(inode).await,
             }
             break;
@@ -149,8 +152,9 @@ impl Vfs {
         }
     }
 
-    /// Straight to the devices. False: the grant went away, begin again.
-    async fn write_direct(&self, inode: &Arc<Inode>, offset: Option<u64>, a: &WriteArgs) -> Result<bool> {
+    /// Straight to the devices; a small one that is `synced` before the reply may travel in its Publish instead. False: the grant went away, begin
+    /// again.
+    async fn write_direct(&self, inode: &Arc<Inode>, offset: Option<u64>, a: &WriteArgs, synced: bool) -> Result<bool> {
         let s = self.session().await?;
         let mut at = None;
         let mut from = 0;
@@ -174,7 +178,10 @@ impl Vfs {
                 let below = st.pages.take_overlapping(range.clone());
                 let below = st.depart_runs(inode, below);
                 self.touch(inode, st);
-                (st.depart(inode, whole(range.start, data), Vec::new(), false), below)
+                let inline = synced && self.may_inline(&s, st, data.len());
+                let mut departed = st.depart(inode, whole(range.start, data), Vec::new(), false);
+                departed.inline = inline;
+                (departed, below)
             };
             self.launch(&s, below);
             let landed = |st: &mut State, end: Option<u64>| st.wrote(end.unwrap_or(0), self.now(), a.kill_suidgid);
@@ -239,7 +246,14 @@ impl Vfs {
     async fn write_through(&self, inode: &Arc<Inode>, offset: Option<u64>, data: &Bytes, kill_suidgid: bool) -> Result<bool> {
         let s = self.session().await?;
         let mut written = Unnamed { vfs: self, stripes: Vec::new() };
+        let (mut inline, mut bare) = (Vec::new(), None);
         let mut from = 0;
+        if data.len() <= INLINE_BYTES_MAX && s.meta.inline_room(data.len()) {
+            let (stripe, inlined) = self.inline_stripe(&s, std::slice::from_ref(data)).await?;
+            inline.push(Inline { stripe: stripe.id, data: inlined.data });
+            bare = Some(stripe);
+            from = data.len();
+        }
         while from < data.len() {
             let part = data.slice(from..data.len().min(from + STRIPE_BYTES_MAX as usize));
             from += part.len();
@@ -266,8 +280,9 @@ impl Vfs {
             let publish = Publish {
                 ino: inode.ino,
                 number: attr.number + 1,
-                extents: extents_over(at, &stripes),
+                extents: extents_over(at, bare.iter().chain(&stripes)),
                 stripes: stripes.clone(),
+                inline: inline.clone(),
                 size: attr.size.max(end),
                 mtime: now,
                 ctime: now,
@@ -311,7 +326,7 @@ impl State {
 }
 
 /// Stripes one after the other from `at`, cut at chunk borders.
-fn extents_over(at: u64, stripes: &[Arc<StripeMeta>]) -> Vec<Extent> {
+fn extents_over<'a>(at: u64, stripes: impl Iterator<Item = &'a Arc<StripeMeta>>) -> Vec<Extent> {
     let mut extents = Vec::new();
     let mut offset = at;
     for s in stripes {

@@ -18,7 +18,11 @@ impl Rig {
         let mut out = vec![0; attr.size as usize];
         for e in soon(self.admin.extents(ino, 0..8)).await.unwrap() {
             let end = (e.offset + e.len as u64).min(attr.size);
-            let data = self.fake.read(&e.stripe, e.stripe_offset..e.stripe_offset + (end - e.offset) as u32).await.unwrap().concat();
+            let range = e.stripe_offset..e.stripe_offset + (end - e.offset) as u32;
+            let data = match &e.inline {
+                Some(data) => data[range.start as usize..range.end as usize].to_vec(),
+                None => self.fake.read(&e.stripe, range).await.unwrap().concat(),
+            };
             out[e.offset as usize..end as usize].copy_from_slice(&data);
         }
         out
@@ -41,6 +45,7 @@ impl Rig {
             size: len as u64,
             extents: vec![Extent { offset: 0, len, stripe: range.first, stripe_offset: 0 }],
             stripes,
+            inline: Vec::new(),
             info: Default::default(),
             owner: Owner { uid: 0, gid: 0 },
             condition: Condition::default(),

@@ -5,6 +5,7 @@ mod counts;
 mod errors;
 mod evict;
 mod files;
+mod inline;
 mod model;
 mod names;
 mod rig;

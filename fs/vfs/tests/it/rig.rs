@@ -11,8 +11,8 @@ use holdfast_meta_client::{Meta, MetaService, NoEvents};
 use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_base::budget::Budget;
 use holdfast_objstore_base::clock::{Clock, ManualClock};
-use holdfast_objstore_client::{Fake, Objects};
-use holdfast_objstore_proto::meta::{Command, Kind, Owner, Reply, Shape};
+use holdfast_objstore_client::{Fake, Objects, StripeWrite};
+use holdfast_objstore_proto::meta::{Command, Kind, Owner, Pack, PackMember, Reply, Shape};
 use holdfast_objstore_proto::{Code, InodeId};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -126,6 +126,37 @@ impl Rig {
         };
         let done = tokio::time::timeout(DEADLINE, left).await;
         assert!(done.is_ok(), "{} stripes are left, not {stripes}", self.fake.stripes().len());
+    }
+
+    /// Small writes may travel in their Publish from now on.
+    pub fn inline(self, bytes_max: usize) -> Self {
+        self.local.set_inline_bytes_max(bytes_max);
+        self
+    }
+
+    /// Packs all that waits for it, as the service's background work does; the packs made.
+    pub async fn pack(&self) -> usize {
+        let mut packs = 0;
+        while let Some(found) = self.local.gather() {
+            let (mut members, mut data, mut at) = (Vec::new(), Vec::new(), 0);
+            for p in found.places {
+                match &p.read {
+                    None => data.push(self.local.staged(p.stripe).expect("it is staged")),
+                    Some((stripe, from)) => data.extend(self.fake.read(stripe, *from..*from + p.len).await.unwrap()),
+                }
+                members.push(PackMember { stripe: p.stripe, len: p.len, at, from: p.from });
+                at += p.len;
+            }
+            let Reply::Stripes(range) = self.admin.submit(Command::GrantStripes { count: 1 }).await.unwrap() else { panic!("ids") };
+            let (session, epoch) = self.admin.session();
+            let write = StripeWrite { id: range.first, code: Code::new(4, 2), data, session, epoch, hint: Default::default() };
+            let stripe = self.fake.write(write).await.unwrap();
+            let stripe = self.fake.flush(vec![stripe]).await.unwrap().remove(0);
+            let pack = Command::Pack(Pack { bucket: found.bucket, stripe, members });
+            assert!(matches!(self.admin.submit(pack).await, Ok(Reply::Packed { .. })));
+            packs += 1;
+        }
+        packs
     }
 
     /// Deletes what metadata has retired, as the service's background work does.

@@ -148,6 +148,9 @@ impl Meta for SlowMeta {
     fn extents(&self, ino: InodeId, chunks: Range<u32>) -> BoxFuture<'_, MetaResult<Vec<MappedExtent>>> {
         self.inner.extents(ino, chunks)
     }
+    fn inline_room(&self, bytes: usize) -> bool {
+        self.inner.inline_room(bytes)
+    }
     fn bucket(&self, name: Name) -> BoxFuture<'_, MetaResult<Bucket>> {
         self.inner.bucket(name)
     }

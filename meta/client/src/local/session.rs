@@ -12,6 +12,7 @@ use holdfast_objstore_proto::meta::{
 use holdfast_objstore_proto::{BucketId, InodeId, SessionEpoch, SessionId, StripeId, UploadId};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// One session of a [`Local`]. Dropped, it ends in order.
 pub(super) struct LocalSession {
@@ -93,7 +94,8 @@ impl Meta for LocalSession {
             if let Err(blocked) = inner.ask(state, ino, Asker { caching: false, ..asker }, Ask::Look, None) {
                 return Ok(Err(blocked));
             }
-            Ok(Ok(read::extents(&state.kv, ino, chunks.clone()).map_err(failed)??))
+            let staged = |id| state.staged.get(&id).cloned();
+            Ok(Ok(read::extents(&state.kv, ino, chunks.clone(), &staged).map_err(failed)??))
         }))
     }
 
@@ -164,6 +166,11 @@ impl Meta for LocalSession {
                 step = pending.inner.try_submit(self.id, &command, &mut pending.inos);
             }
         })
+    }
+
+    fn inline_room(&self, bytes: usize) -> bool {
+        let staged: usize = self.inner.state.lock().staged.values().map(Bytes::len).sum();
+        staged.saturating_add(bytes) <= self.inner.inline_bytes_max.load(Ordering::Relaxed)
     }
 
     fn acquire(&self, ino: InodeId, using: Use) -> BoxFuture<'_, MetaResult<(Attr, Grant)>> {

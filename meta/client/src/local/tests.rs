@@ -83,7 +83,17 @@ fn write(ino: InodeId, number: u64, stripe: StripeId, size: u64) -> Command {
         missing: 0,
     };
     let extents = vec![Extent { offset: 0, len: size as u32, stripe, stripe_offset: 0 }];
-    Command::Publish(Publish { ino, number, extents, stripes: vec![Arc::new(meta)], size, mtime: 1, ctime: 1, clear_suid: false })
+    Command::Publish(Publish {
+        ino,
+        number,
+        extents,
+        stripes: vec![Arc::new(meta)],
+        inline: vec![],
+        size,
+        mtime: 1,
+        ctime: 1,
+        clear_suid: false,
+    })
 }
 
 #[test]

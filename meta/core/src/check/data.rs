@@ -1,18 +1,19 @@
 //! Checks maps, parts and stripes against each other, and the totals.
 
 use super::names::Inodes;
-use super::{Report, number};
+use super::{Report, number, packs};
 use crate::map::{CHUNK, is_sound};
 use crate::record::{Body, Chunk, Completed, Inode, Orphan, Part, Piece, Pieces, Retired, Stats, StripeRecord, UploadRecord, decode, load};
 use crate::{ids, keys};
-use holdfast_objstore_proto::meta::CHUNK_BYTES;
+use holdfast_objstore_proto::meta::{CHUNK_BYTES, Home};
 use holdfast_objstore_proto::{InodeId, StripeId, UploadId};
 use std::collections::{BTreeMap, BTreeSet};
 
-type Live = BTreeMap<StripeId, u64>;
+pub(super) type Live = BTreeMap<StripeId, u64>;
+pub(super) type Stripes = BTreeMap<StripeId, StripeRecord>;
 
 pub(super) fn check(r: &mut Report, inodes: &Inodes) {
-    let stripes: BTreeMap<StripeId, StripeRecord> = r
+    let stripes: Stripes = r
         .all::<StripeRecord>(keys::STRIPE)
         .into_iter()
         .map(|(k, v)| (k.try_into().map(StripeId::from_bytes).unwrap_or_default(), v))
@@ -20,14 +21,9 @@ pub(super) fn check(r: &mut Report, inodes: &Inodes) {
     let mut live = Live::new();
     maps(r, inodes, &stripes, &mut live);
     parts(r, &stripes, &mut live);
-    let retired = stripe_records(r, &stripes, &live);
-    let stats = Stats {
-        inodes: inodes.len() as u64,
-        stripes: stripes.len() as u64,
-        bytes: stripes.values().map(|s| s.meta.len as u64).sum(),
-        live: live.values().sum(),
-        retired,
-    };
+    let mut stats = Stats { inodes: inodes.len() as u64, live: live.values().sum(), ..Stats::default() };
+    packs::check(r, &stripes, &mut live, &mut stats);
+    stats.retired = stripe_records(r, &stripes, &live);
     match load::<Stats>(r.kv, &keys::stats()) {
         Ok(found) => {
             let found = found.unwrap_or_default();
@@ -37,13 +33,13 @@ pub(super) fn check(r: &mut Report, inodes: &Inodes) {
     }
 }
 
-fn refer(r: &mut Report, stripes: &BTreeMap<StripeId, StripeRecord>, live: &mut Live, stripe: StripeId, at: u32, len: u32, who: &str) {
+fn refer(r: &mut Report, stripes: &Stripes, live: &mut Live, stripe: StripeId, at: u32, len: u32, who: &str) {
     let fits = stripes.get(&stripe).is_some_and(|s| at as u64 + len as u64 <= s.meta.len as u64);
     r.expect(fits, || format!("{who} refers to bytes of {stripe} that are not there"));
     *live.entry(stripe).or_default() += len as u64;
 }
 
-fn maps(r: &mut Report, inodes: &Inodes, stripes: &BTreeMap<StripeId, StripeRecord>, live: &mut Live) {
+fn maps(r: &mut Report, inodes: &Inodes, stripes: &Stripes, live: &mut Live) {
     let mut mapped: BTreeMap<InodeId, u64> = BTreeMap::new();
     // The split chunk whose blocks may follow.
     let mut split: Option<(InodeId, u32, u64)> = None;
@@ -105,7 +101,7 @@ fn within_size(r: &mut Report, inode: &Inode, chunk: u32, born: u64, pieces: &[P
     }
 }
 
-fn parts(r: &mut Report, stripes: &BTreeMap<StripeId, StripeRecord>, live: &mut Live) {
+fn parts(r: &mut Report, stripes: &Stripes, live: &mut Live) {
     let uploads: BTreeMap<UploadId, UploadRecord> =
         r.all::<UploadRecord>(keys::UPLOAD).into_iter().map(|(k, v)| (UploadId(number(&k, 0)), v)).collect();
     let abandoned: BTreeSet<UploadId> =
@@ -133,7 +129,7 @@ fn parts(r: &mut Report, stripes: &BTreeMap<StripeId, StripeRecord>, live: &mut 
 }
 
 /// Answers how many stripes are retired.
-fn stripe_records(r: &mut Report, stripes: &BTreeMap<StripeId, StripeRecord>, live: &Live) -> u64 {
+fn stripe_records(r: &mut Report, stripes: &Stripes, live: &Live) -> u64 {
     let mut missing: BTreeSet<StripeId> =
         r.raw(keys::MISSING).into_iter().map(|(k, _)| k.try_into().map(StripeId::from_bytes).unwrap_or_default()).collect();
     for (id, s) in stripes {
@@ -151,7 +147,8 @@ fn stripe_records(r: &mut Report, stripes: &BTreeMap<StripeId, StripeRecord>, li
     let retired = r.all::<Retired>(keys::RETIRED);
     for (key, rec) in &retired {
         let id = rec.meta.id;
-        r.expect(key[..] == id.to_bytes() && !stripes.contains_key(&id), || format!("{id} is retired and in use, or under another id"));
+        let in_use = stripes.get(&id).is_some_and(|s| s.home == Home::Shards);
+        r.expect(key[..] == id.to_bytes() && !in_use, || format!("{id} is retired and in use, or under another id"));
     }
     retired.len() as u64
 }

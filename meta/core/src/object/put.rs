@@ -31,15 +31,16 @@ pub(crate) fn put(tx: &mut Tx, ctx: Ctx, p: &PutObject) -> Done<Reply> {
     let spot = locate(tx, &bucket, &p.key)?;
     check_info(&p.info)?;
     if spot.is_dir {
-        if p.size != 0 || !p.extents.is_empty() || !p.stripes.is_empty() || p.copy_from.is_some() {
+        let data = !p.extents.is_empty() || !p.stripes.is_empty() || !p.inline.is_empty();
+        if p.size != 0 || data || p.copy_from.is_some() {
             return Err(MetaError::KeyConflict("a key that ends in '/' makes a directory, which has no data".into()).into());
         }
         return put_dir(tx, ctx, p, &bucket, spot);
     }
-    let claimed = stripes::claim(tx, ctx, &p.stripes)?;
+    let claimed = stripes::claim(tx, ctx, p.bucket, &p.stripes, &p.inline)?;
     let (size, extents) = match p.copy_from {
         Some((source, change)) => {
-            if !p.extents.is_empty() || !p.stripes.is_empty() {
+            if !p.extents.is_empty() || !p.stripes.is_empty() || !p.inline.is_empty() {
                 return invalid("a copy brings no data of its own");
             }
             copied(tx, source, change)?

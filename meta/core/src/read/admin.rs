@@ -5,7 +5,7 @@ use crate::record::{Retired, Session, StripeRecord, decode, load};
 use crate::session::SERVICE_SESSION;
 use crate::{KvRead, StateError, ids, keys};
 use bytes::Bytes;
-use holdfast_objstore_proto::meta::{MetaResult, TimeNs};
+use holdfast_objstore_proto::meta::{Home, MetaResult, TimeNs};
 use holdfast_objstore_proto::{InodeId, SessionEpoch, SessionId, StripeId, StripeMeta};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -71,7 +71,10 @@ pub fn missing(kv: &dyn KvRead, after: Option<StripeId>, max: usize) -> Result<M
 
 /// For each id: is it referred to, or may a living session still publish it? All others may be deleted at the OSDs.
 pub fn stripes_live(kv: &dyn KvRead, stripes: &[StripeId]) -> Result<MetaResult<Vec<bool>>, StateError> {
-    let live = |id: &StripeId| Ok(kv.get(&keys::stripe(*id))?.is_some() || ids::stripe_is_open(kv, *id)?);
+    // A stripe that is staged or packed has no shards: what an OSD holds under its id is left over.
+    let has_shards =
+        |id: &StripeId| Ok::<_, StateError>(load::<StripeRecord>(kv, &keys::stripe(*id))?.is_some_and(|r| r.home == Home::Shards));
+    let live = |id: &StripeId| Ok(has_shards(id)? || ids::stripe_is_open(kv, *id)?);
     Ok(Ok(stripes.iter().map(live).collect::<Result<_, StateError>>()?))
 }
 

@@ -1,14 +1,13 @@
 //! What a mount reads: names, attributes, maps.
 
-use crate::fail::{Done, invalid, split};
+use crate::fail::{Done, broken, invalid, split};
 use crate::limits::{KEY_BYTES_MAX, NAME_BYTES_MAX};
 use crate::record::{Body, CookieRecord, Inode, decode};
 use crate::{KvRead, StateError, chunk, dir, keys, stripes};
 use bytes::Bytes;
 use holdfast_objstore_proto::meta::{Attr, CHUNK_BYTES, DirEntry, Entry, MappedExtent, MetaError, MetaResult};
-use holdfast_objstore_proto::{InodeId, StripeMeta};
+use holdfast_objstore_proto::{InodeId, StripeId};
 use std::ops::{ControlFlow, Range};
-use std::sync::Arc;
 
 /// One name in a directory; `None`: not there. `NotDir`, `Stale`, `NameTooLong`.
 pub fn lookup(kv: &dyn KvRead, dir: InodeId, name: &[u8]) -> Result<MetaResult<Option<Entry>>, StateError> {
@@ -67,12 +66,15 @@ fn readdir_in(kv: &dyn KvRead, dir: InodeId, after: u64, entries_max: usize) -> 
     Ok(entries)
 }
 
+/// Staged bytes, from whoever keeps them.
+pub type Staged<'a> = &'a dyn Fn(StripeId) -> Option<Bytes>;
+
 /// The map of the chunks in `chunks`, in file order. No extent crosses a chunk's border. Empty for what is no file.
-pub fn extents(kv: &dyn KvRead, ino: InodeId, chunks: Range<u32>) -> Result<MetaResult<Vec<MappedExtent>>, StateError> {
-    split(extents_in(kv, ino, chunks))
+pub fn extents(kv: &dyn KvRead, ino: InodeId, chunks: Range<u32>, staged: Staged) -> Result<MetaResult<Vec<MappedExtent>>, StateError> {
+    split(extents_in(kv, ino, chunks, staged))
 }
 
-fn extents_in(kv: &dyn KvRead, ino: InodeId, chunks: Range<u32>) -> Done<Vec<MappedExtent>> {
+fn extents_in(kv: &dyn KvRead, ino: InodeId, chunks: Range<u32>, staged: Staged) -> Done<Vec<MappedExtent>> {
     let inode: Inode = dir::inode(kv, ino)?;
     let mut found = Vec::new();
     chunk::read(kv, ino, &inode, chunks, &mut |n, pieces| {
@@ -80,13 +82,24 @@ fn extents_in(kv: &dyn KvRead, ino: InodeId, chunks: Range<u32>) -> Done<Vec<Map
         Ok(())
     })?;
     let mut mapped: Vec<MappedExtent> = Vec::with_capacity(found.len());
+    let mut known: Option<(StripeId, stripes::Found)> = None;
     for (n, p) in found {
-        let known: Option<&Arc<StripeMeta>> = mapped.last().map(|e| &e.stripe).filter(|s| s.id == p.stripe);
-        let stripe = match known {
-            Some(stripe) => stripe.clone(),
-            None => stripes::get(kv, p.stripe)?,
+        let at = match &known {
+            Some((id, at)) if *id == p.stripe => at,
+            _ => &known.insert((p.stripe, stripes::find(kv, p.stripe)?)).1,
         };
-        mapped.push(MappedExtent { offset: n as u64 * CHUNK_BYTES + p.start as u64, len: p.len, stripe, stripe_offset: p.at });
+        let inline = match at.staged {
+            true => Some(staged(p.stripe).ok_or_else(|| broken(format!("the bytes of {} are staged and not there", p.stripe)))?),
+            false => None,
+        };
+        mapped.push(MappedExtent {
+            offset: n as u64 * CHUNK_BYTES + p.start as u64,
+            len: p.len,
+            stripe: at.meta.clone(),
+            // A member lies within its pack, whose length is 32 bits.
+            stripe_offset: at.shift.saturating_add(p.at),
+            inline,
+        });
     }
     Ok(mapped)
 }

@@ -15,6 +15,16 @@ const KEYS: &[&str] = &["a", "b", "a/b", "a/c", "a/b/c", "b/a.", "dd/", "a/dd/",
 /// Cells of the largest file: 40 chunks of 4 MiB.
 const CELLS: u64 = 40 * 256;
 
+/// Where pieces of a pack came from: (place in the pack, length, stripe).
+type Layout = Vec<(u32, u32, StripeId)>;
+
+/// New stripes of a command, by the way they take.
+#[derive(Default)]
+struct New {
+    stripes: Vec<std::sync::Arc<StripeMeta>>,
+    inline: Vec<Inline>,
+}
+
 /// Requests the client has not acknowledged, and may send again.
 const UNACKED: u64 = 40;
 
@@ -25,6 +35,9 @@ struct Game {
     flat: Bucket,
     uploads: Vec<(BucketId, UploadId)>,
     past: Vec<(Request, Reply)>,
+    /// What was gathered for a pack that is not committed yet.
+    gathered: Option<read::Gathered>,
+    layouts: BTreeMap<StripeId, Layout>,
     /// Commands that did what they said, by name.
     done: BTreeMap<String, u32>,
 }
@@ -35,7 +48,17 @@ impl Game {
         w.checked = false;
         let flat = w.bucket("flat", Shape::Flat);
         let m = Model::new([(&w.tree, false), (&flat, true)]);
-        Game { w, m, rng: Rng::new(seed), flat, uploads: Vec::new(), past: Vec::new(), done: BTreeMap::new() }
+        Game {
+            w,
+            m,
+            rng: Rng::new(seed),
+            flat,
+            uploads: Vec::new(),
+            past: Vec::new(),
+            gathered: None,
+            layouts: BTreeMap::new(),
+            done: BTreeMap::new(),
+        }
     }
 
     fn run(&mut self, command: Command) -> Reply {
@@ -101,8 +124,8 @@ impl Game {
     }
 
     /// A few runs of whole cells, on new stripes. Mostly in the first chunk, so that it gets fragmented.
-    fn runs(&mut self, cells_max: u64) -> (Vec<Run>, Vec<std::sync::Arc<StripeMeta>>) {
-        let (mut runs, mut stripes) = (Vec::new(), Vec::new());
+    fn runs(&mut self, cells_max: u64) -> (Vec<Run>, New) {
+        let (mut runs, mut new) = (Vec::new(), New::default());
         for _ in 0..1 + self.rng.below(12) {
             let small = self.rng.below(4) > 0;
             let from = if small { self.rng.below(256) } else { self.rng.below(CELLS) }.min(cells_max.saturating_sub(1));
@@ -111,15 +134,25 @@ impl Game {
             if len == 0 {
                 continue;
             }
-            let s = self.w.stripe((len * CELL) as u32);
-            runs.push(Run { from, len, stripe: s.id, at: 0 });
-            stripes.push(s);
+            let stripe = if len <= 2 && self.rng.below(2) == 0 {
+                new.inline.push(self.w.inline((len * CELL) as usize));
+                new.inline[new.inline.len() - 1].stripe
+            } else {
+                new.stripes.push(self.w.stripe((len * CELL) as u32));
+                new.stripes[new.stripes.len() - 1].id
+            };
+            runs.push(Run { from, len, stripe, at: 0 });
         }
-        (runs, stripes)
+        // What a command may carry inline is bounded.
+        while new.inline.iter().map(|i| i.data.len()).sum::<usize>() > crate::limits::INLINE_BYTES_MAX {
+            let gone = new.inline.pop().unwrap().stripe;
+            runs.retain(|r| r.stripe != gone);
+        }
+        (runs, new)
     }
 
     fn step(&mut self) {
-        match self.rng.below(24) {
+        match self.rng.below(27) {
             0..=2 => self.create(),
             3 => self.link(),
             4 => self.unlink(),
@@ -133,6 +166,7 @@ impl Game {
             19..=20 => self.upload(),
             21 => self.repeat(),
             22 => self.reap(),
+            23..=25 => self.pack(),
             _ => self.rare(),
         }
     }
@@ -186,7 +220,7 @@ impl Game {
 
     fn publish(&mut self) {
         let Some(ino) = self.file() else { return };
-        let (runs, stripes) = self.runs(CELLS);
+        let (runs, New { stripes, inline }) = self.runs(CELLS);
         let right = self.m.number(ino) + 1;
         let number = if self.rng.below(10) == 0 { right + self.rng.below(3) } else { right };
         let spoiled = self.rng.below(10) == 0;
@@ -194,7 +228,7 @@ impl Game {
         let cells = if spoiled { 0 } else { end.max(self.m.cells(ino)) };
         let extents: Vec<Extent> = runs.iter().map(Run::extent).collect();
         let want = self.m.publish(ino, number, &runs, cells);
-        let p = Publish { ino, number, extents, stripes, size: cells * CELL, mtime: 5, ctime: 5, clear_suid: false };
+        let p = Publish { ino, number, extents, stripes, inline, size: cells * CELL, mtime: 5, ctime: 5, clear_suid: false };
         self.expect(Command::Publish(p), want, |r, _| matches!(r, Reply::Attr(_)));
     }
 
@@ -211,7 +245,7 @@ impl Game {
         let dir = key.ends_with('/') && bucket == self.w.tree.id;
         let copy = if !dir && self.rng.below(3) == 0 { self.file() } else { None };
         let cells = if dir || copy.is_some() { 0 } else { self.rng.below(600) };
-        let (runs, stripes) = if cells == 0 { Default::default() } else { self.runs(cells) };
+        let (runs, New { stripes, inline }) = if cells == 0 { Default::default() } else { self.runs(cells) };
         let absent = self.rng.below(6) == 0;
         let etag = format!("put-{}", ino.0);
         let want = self.m.put(Put { bucket, key, ino, cells, runs: &runs, etag: &etag, absent, copy });
@@ -223,6 +257,7 @@ impl Game {
             size: cells * CELL,
             extents: runs.iter().map(Run::extent).collect(),
             stripes,
+            inline,
             info: ObjectInfo { etag: Some(etag.clone()), ..Default::default() },
             owner: OWNER,
             condition: Condition { absent, etag: None },
@@ -254,15 +289,16 @@ impl Game {
         let (bucket, upload) = *self.rng.pick(&self.uploads);
         if pick < 7 {
             let cells = 1 + self.rng.below(300);
-            let (mut runs, mut stripes) = self.runs(cells);
+            let (mut runs, New { mut stripes, mut inline }) = self.runs(cells);
             // Parts are in order and do not overlap: one run.
             runs.truncate(1);
-            stripes.truncate(1);
+            stripes.retain(|s| runs.iter().any(|r| r.stripe == s.id));
+            inline.retain(|i| runs.iter().any(|r| r.stripe == i.stripe));
             let number = 1 + self.rng.below(4) as u16;
             let etag = format!("part-{}", self.w.seq);
             let extents = runs.iter().map(Run::extent).collect();
             let want = self.m.put_part(upload, number, cells, runs, &etag);
-            let c = Command::PutPart { bucket, upload, number, size: cells * CELL, etag, checksums: vec![], extents, stripes };
+            let c = Command::PutPart { bucket, upload, number, size: cells * CELL, etag, checksums: vec![], extents, stripes, inline };
             self.expect(c, want, |r, _| matches!(r, Reply::Part { .. }));
         } else if pick < 9 {
             let mut parts = self.m.part_list(upload);
@@ -320,6 +356,47 @@ impl Game {
         }
     }
 
+    /// Gathers for a pack, commits what was gathered a while ago, or stages again.
+    fn pack(&mut self) {
+        let bounds = read::PackBounds { bytes_max: CELL * (2 + self.rng.below(20)), members_max: 1 + self.rng.below(12) as usize };
+        if let Some(found) = self.gathered.take() {
+            let p = self.w.pack_of(&found);
+            let layout = p.members.iter().map(|m| (m.at, m.len, m.stripe)).collect();
+            self.layouts.insert(p.stripe.id, layout);
+            let reply = self.run(Command::Pack(p));
+            let Reply::Packed { moved } = reply else { panic!("{reply:?}") };
+            let late = moved as usize != found.places.len();
+            *self.done.entry("(late member)".into()).or_default() += late as u32;
+            return;
+        }
+        let bucket = self.bucket();
+        let gathered = match self.rng.below(8) {
+            0..=2 => read::gather_staged(&self.w.kv, bounds),
+            3..=4 => read::gather_sparse(&self.w.kv, bounds),
+            5..=6 => read::gather_small(&self.w.kv, bucket, self.w.now - 100, bounds),
+            _ => {
+                let inline = self.w.staged.iter().map(|(id, (_, data))| Inline { stripe: *id, data: data.clone() }).take(4).collect();
+                assert_eq!(self.w.serve(Command::Restage { inline }), Reply::Done);
+                return;
+            }
+        };
+        let gathered = gathered.unwrap().unwrap();
+        let repacks = gathered.as_ref().is_some_and(|g| g.places.iter().any(|p| matches!(p.from, Home::Packed { .. })));
+        *self.done.entry("(pack rewritten)".into()).or_default() += repacks as u32;
+        self.gathered = gathered;
+    }
+
+    /// What an extent shows, by the stripe its bytes were first written to.
+    fn origin(&self, e: &MappedExtent) -> (StripeId, u32) {
+        if let Some(data) = &e.inline {
+            assert_eq!(*data, super::world::inline_bytes(e.stripe.id, e.stripe.len as usize));
+        }
+        let Some(layout) = self.layouts.get(&e.stripe.id) else { return (e.stripe.id, e.stripe_offset) };
+        let (at, len, stripe) = *layout.iter().rfind(|(at, ..)| *at <= e.stripe_offset).unwrap();
+        assert!(e.stripe_offset + e.len <= at + len, "an extent leaves its member");
+        (stripe, e.stripe_offset - at)
+    }
+
     fn rare(&mut self) {
         match self.rng.below(4) {
             0 => {
@@ -357,6 +434,7 @@ impl Game {
     fn compare(&self) {
         let complaints = check(&self.w.kv);
         assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+        self.w.check_staged();
         let retired = self.w.retired();
         for (ino, node) in &self.m.nodes {
             let found = read::getattr(&self.w.kv, *ino).unwrap();
@@ -372,11 +450,13 @@ impl Game {
                 Kind::File => {
                     assert_eq!(a.size, node.cells * CELL, "{ino}");
                     let mut cells = BTreeMap::new();
-                    for (offset, len, stripe, at) in self.w.map(*ino) {
-                        assert!(offset.is_multiple_of(CELL) && (len as u64).is_multiple_of(CELL));
-                        assert!(!retired.contains(&stripe), "{stripe} is in use and retired");
-                        for i in 0..len as u64 / CELL {
-                            cells.insert(offset / CELL + i, (stripe, at + (i * CELL) as u32));
+                    for e in self.w.extents(*ino) {
+                        assert!(e.offset.is_multiple_of(CELL) && (e.len as u64).is_multiple_of(CELL));
+                        assert!(!retired.contains(&e.stripe.id), "{} is in use and retired", e.stripe.id);
+                        assert_eq!(e.inline.is_some(), e.stripe.is_bare());
+                        let (stripe, at) = self.origin(&e);
+                        for i in 0..e.len as u64 / CELL {
+                            cells.insert(e.offset / CELL + i, (stripe, at + (i * CELL) as u32));
                         }
                     }
                     assert!(cells == node.content, "the map of {ino} is another");
@@ -432,7 +512,7 @@ fn random_commands_agree_with_the_reference() {
     let mut done: BTreeMap<String, u32> = BTreeMap::new();
     for seed in 0..10 {
         println!("MODEL_SEED={seed}");
-        play(seed, 400).1.into_iter().for_each(|(what, n)| *done.entry(what).or_default() += n);
+        play(seed, 440).1.into_iter().for_each(|(what, n)| *done.entry(what).or_default() += n);
     }
     for what in [
         "Create",
@@ -451,6 +531,9 @@ fn random_commands_agree_with_the_reference() {
         "AbortUpload",
         "(split chunk)",
         "(pending cut)",
+        "Pack",
+        "(late member)",
+        "(pack rewritten)",
     ] {
         assert!(done.get(what).is_some_and(|n| *n >= 10), "{what} was hardly tried: {done:?}");
     }

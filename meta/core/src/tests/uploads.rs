@@ -26,6 +26,7 @@ fn part(w: &mut World, bucket: BucketId, upload: UploadId, number: u16, len: u32
         checksums: vec![],
         extents,
         stripes: vec![s],
+        inline: vec![],
     };
     assert!(matches!(w.run(put), Reply::Part { .. }));
     id
@@ -135,6 +136,7 @@ fn a_part_sent_again_replaces_and_an_abort_frees_all() {
         checksums: vec![],
         extents: vec![],
         stripes: vec![],
+        inline: vec![],
     };
     w.fails(gone, MetaError::NoSuchUpload);
 }

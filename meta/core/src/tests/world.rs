@@ -1,10 +1,11 @@
 //! A state with one session and one tree, and short ways to command it. The state is checked after every command.
 
 use crate::kv::MemKv;
-use crate::{SERVICE_EPOCH, SERVICE_SESSION, apply, check, initialise, read};
+use crate::{SERVICE_EPOCH, SERVICE_SESSION, apply_with, check, initialise, read};
 use bytes::Bytes;
 use holdfast_objstore_proto::meta::*;
 use holdfast_objstore_proto::*;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(crate) const OWNER: Owner = Owner { uid: 1000, gid: 100 };
@@ -21,10 +22,16 @@ pub(crate) struct World {
     stripes: StripeRange,
     /// Whether `check` runs after every command.
     pub checked: bool,
+    /// Inline bytes, kept as the service keeps them: with the index of their command.
+    pub staged: BTreeMap<StripeId, (u64, Bytes)>,
 }
 
 pub(crate) fn name(s: &str) -> Name {
     Bytes::copy_from_slice(s.as_bytes())
+}
+
+pub(crate) fn inline_bytes(stripe: StripeId, len: usize) -> Bytes {
+    stripe.counter.to_le_bytes().into_iter().cycle().take(len).collect::<Vec<u8>>().into()
 }
 
 pub(crate) fn stripe_meta(id: StripeId, len: u32) -> StripeMeta {
@@ -47,6 +54,7 @@ impl World {
             inodes: InodeRange { first: InodeId(0), count: 0 },
             stripes: StripeRange { first: none, count: 0 },
             checked: true,
+            staged: BTreeMap::new(),
         };
         w.open();
         w.tree = w.bucket("home", Shape::Tree);
@@ -66,7 +74,15 @@ impl World {
     pub fn request(&mut self, session: SessionId, epoch: SessionEpoch, seq: u64, acked: u64, command: Command) -> Reply {
         self.index += 1;
         self.now += 10;
-        let reply = apply(&mut self.kv, self.index, self.now, &Request { session, epoch, seq, acked, command: command.clone() }).unwrap();
+        let request = Request { session, epoch, seq, acked, command: command.clone() };
+        let (reply, effects) = apply_with(&mut self.kv, self.index, self.now, &request).unwrap();
+        for id in effects.freed {
+            assert!(self.staged.remove(&id).is_some(), "{id} was freed and not staged");
+        }
+        self.staged.extend(effects.staged.into_iter().map(|(id, data)| (id, (self.index, data))));
+        if self.checked {
+            self.check_staged();
+        }
         if self.checked {
             let complaints = check(&self.kv);
             assert!(complaints.is_empty(), "after {command:?} → {reply:?}:\n{}", complaints.join("\n"));
@@ -152,7 +168,17 @@ impl World {
             stripes.push(s);
         }
         let size = runs.iter().map(|(o, l)| o + *l as u64).max().unwrap_or(0).max(attr.size);
-        Publish { ino, number: attr.number + 1, extents, stripes, size, mtime: self.now, ctime: self.now, clear_suid: false }
+        Publish {
+            ino,
+            number: attr.number + 1,
+            extents,
+            stripes,
+            inline: vec![],
+            size,
+            mtime: self.now,
+            ctime: self.now,
+            clear_suid: false,
+        }
     }
 
     pub fn write(&mut self, ino: InodeId, offset: u64, len: u32) -> StripeId {
@@ -176,10 +202,49 @@ impl World {
         read::lookup(&self.kv, dir, n.as_bytes()).unwrap().unwrap().map(|e| e.attr)
     }
 
+    /// The state's list of what is staged is what was staged and not freed.
+    pub fn check_staged(&self) {
+        let mut kept: Vec<_> = self.staged.iter().map(|(id, (index, _))| (*index, *id)).collect();
+        kept.sort();
+        assert_eq!(read::staged(&self.kv).unwrap().unwrap(), kept);
+    }
+
+    pub fn extents(&self, ino: InodeId) -> Vec<MappedExtent> {
+        let staged = |id| self.staged.get(&id).map(|(_, data)| data.clone());
+        read::extents(&self.kv, ino, 0..u32::MAX, &staged).unwrap().unwrap()
+    }
+
     /// (offset, len, stripe, stripe offset) of all extents.
     pub fn map(&self, ino: InodeId) -> Vec<(u64, u32, StripeId, u32)> {
-        let all = read::extents(&self.kv, ino, 0..u32::MAX).unwrap().unwrap();
-        all.iter().map(|e| (e.offset, e.len, e.stripe.id, e.stripe_offset)).collect()
+        self.extents(ino).iter().map(|e| (e.offset, e.len, e.stripe.id, e.stripe_offset)).collect()
+    }
+
+    /// A new stripe that travels inline; its bytes tell it from others.
+    pub fn inline(&mut self, len: usize) -> Inline {
+        let stripe = self.stripe(1).id;
+        Inline { stripe, data: inline_bytes(stripe, len) }
+    }
+
+    /// Publishes `len` bytes inline.
+    pub fn write_inline(&mut self, ino: InodeId, offset: u64, len: usize) -> StripeId {
+        let i = self.inline(len);
+        let (id, mut p) = (i.stripe, self.publish(ino, &[]));
+        p.extents.push(Extent { offset, len: len as u32, stripe: id, stripe_offset: 0 });
+        p.size = p.size.max(offset + len as u64);
+        p.inline.push(i);
+        self.attr_of(Command::Publish(p));
+        id
+    }
+
+    /// A pack of what was gathered, tightly, in that order.
+    pub fn pack_of(&mut self, found: &read::Gathered) -> Pack {
+        let stripe = self.stripe(found.bytes as u32);
+        let mut at = 0;
+        let members = found.places.iter().map(|p| {
+            at += p.len;
+            PackMember { stripe: p.stripe, len: p.len, at: at - p.len, from: p.from }
+        });
+        Pack { bucket: found.bucket, members: members.collect(), stripe }
     }
 
     pub fn names(&self, dir: InodeId) -> Vec<String> {
@@ -233,6 +298,7 @@ impl World {
             size: len as u64,
             extents,
             stripes,
+            inline: vec![],
             info,
             owner: OWNER,
             condition: Condition::default(),

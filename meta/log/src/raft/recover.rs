@@ -1,10 +1,12 @@
 //! Reading the write-ahead log back at start.
 //!
 //! What always holds: the result is what a reader of the records in order would know: entries, vote, how far it was committed,
-//! the newest stamp, and which segment life holds which entries. Anything that does not fit together is refused.
+//! the newest stamp, and which segment life holds which entries. Anything that does not fit together is refused. Entries that the state
+//! has applied and still needs the bytes of are shown to it on the way.
 
-use super::record::{self, Committed, Entries, Purge, StoredVote, Truncate, kind};
+use super::record::{self, Committed, Entries, Purge, StoredEntry, StoredKind, StoredVote, Truncate, kind};
 use super::wal::{Body, State, unpack};
+use crate::{Entry, Error, StateMachine};
 use bytes::Bytes;
 use holdfast_objstore_osd::log::{Location, Log, Recovered, Visitor};
 
@@ -29,45 +31,72 @@ impl Visitor for Collect {
     }
 }
 
+/// Entries to show to the state again.
+pub struct Restage<'a> {
+    sm: &'a dyn StateMachine,
+    from: Option<u64>,
+    /// The last one it has durably applied.
+    to: u64,
+}
+
+impl<'a> Restage<'a> {
+    pub fn of(sm: &'a dyn StateMachine, applied: u64) -> Self {
+        Self { sm, from: sm.hold(), to: applied }
+    }
+
+    fn show(&self, e: &StoredEntry) -> Result<(), Error> {
+        match &e.kind {
+            StoredKind::Command(command) if self.from.is_some_and(|from| from <= e.index) && e.index <= self.to => {
+                self.sm.restage(&Entry { index: e.index, now_ns: e.now_ns, command: command.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Collect {
     /// Plays the records back in order.
-    pub async fn replay(self, log: &Log) -> Result<State, String> {
+    pub async fn replay(self, log: &Log, restage: &Restage<'_>) -> Result<State, Error> {
         let mut state = State::default();
         for found in self.0 {
             let at = found.location.position;
             let read;
-            let body = match unpack(&found.meta)? {
+            let body = match unpack(&found.meta).map_err(Error::Failed)? {
                 Body::Here(body) => body,
                 Body::InPayload => {
-                    read = log.read(&found.location, 0, found.location.payload_bytes).await.map_err(|e| e.to_string())?;
+                    read = log.read(&found.location, 0, found.location.payload_bytes).await.map_err(|e| Error::Failed(e.to_string()))?;
                     &read
                 }
             };
-            let index_max = state.replay_one(found.kind, body).map_err(|e| format!("{e} (at {at:?})"))?;
+            let mut index_max = 0;
+            let entries = state.replay_one(found.kind, body).map_err(|e| Error::Failed(format!("{e} (at {at:?})")))?;
+            for e in entries {
+                index_max = e.index;
+                restage.show(&e)?;
+            }
             let life = state.lives.entry(at.life).or_default();
             *life = (*life).max(index_max);
             state.bytes += found.location.stored_bytes();
         }
         if !state.window.is_whole() {
-            return Err("the write-ahead log lacks entries between its purge point and its first entry".into());
+            return Err(Error::Failed("the write-ahead log lacks entries between its purge point and its first entry".into()));
         }
         Ok(state)
     }
 }
 
 impl State {
-    /// Takes in one record; answers the highest entry index in it.
-    fn replay_one(&mut self, kind: u8, body: &[u8]) -> Result<u64, String> {
-        let mut index_max = 0;
+    /// Takes in one record; answers the entries in it.
+    fn replay_one(&mut self, kind: u8, body: &[u8]) -> Result<Vec<StoredEntry>, String> {
         match kind {
             kind::ENTRIES => {
                 let record: Entries = record::decode(body, "entries")?;
                 self.committed = self.committed.max(record.committed.map(Into::into));
-                for entry in record.entries {
-                    index_max = entry.index;
+                for entry in &record.entries {
                     self.now_ns = self.now_ns.max(entry.now_ns);
-                    self.window.push_found(entry.into_raft()?)?;
+                    self.window.push_found(entry.clone().into_raft()?)?;
                 }
+                return Ok(record.entries);
             }
             kind::VOTE => {
                 let vote: StoredVote = record::decode(body, "vote")?;
@@ -90,7 +119,7 @@ impl State {
             }
             other => return Err(format!("a record of unknown kind {other}")),
         }
-        Ok(index_max)
+        Ok(Vec::new())
     }
 }
 

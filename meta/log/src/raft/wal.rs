@@ -79,12 +79,35 @@ pub struct Wal {
     pub checkpoint_bytes: u64,
     /// Serialises giving segments back.
     pub retiring: tokio::sync::Mutex<()>,
+    /// What may be given back.
+    spent: Mutex<Spent>,
+}
+
+/// Up to where entries are purged, and from where on they are held all the same, for their bytes.
+#[derive(Default)]
+struct Spent {
+    /// The newest durable purge: its index, and the newest life before its record was started.
+    purged: Option<(u64, u32)>,
+    hold: Option<u64>,
+    /// The hold kept something of that purge from being given back.
+    behind: bool,
+}
+
+impl Spent {
+    /// The last index that is needed by nobody, and the life below which segments may go.
+    fn upto(&mut self) -> Option<(u64, u32)> {
+        let (purged, below) = self.purged?;
+        let free = self.hold.map_or(u64::MAX, |h| h.saturating_sub(1));
+        self.behind = free < purged;
+        Some((purged.min(free), below))
+    }
 }
 
 impl Wal {
     pub fn new(log: Log, state: State, metrics: Metrics, health: Arc<Health>, checkpoint_bytes: u64) -> Arc<Self> {
         let (state, grown, retiring) = (Mutex::new(state), Notify::new(), tokio::sync::Mutex::new(()));
-        Arc::new(Self { log, state, metrics, health, broken: OnceLock::new(), grown, checkpoint_bytes, retiring })
+        let spent = Mutex::default();
+        Arc::new(Self { log, state, metrics, health, broken: OnceLock::new(), grown, checkpoint_bytes, retiring, spent })
     }
 }
 
@@ -194,10 +217,28 @@ impl Wal {
         self.grown.notify_one();
     }
 
-    /// Gives back the segments whose entries are all purged, once the record that says so is durable. `below`: the newest
-    /// life before that record was started; a write still on its way cannot lie under it.
-    pub async fn retire(&self, upto: u64, below: u32) {
+    /// A purge of entries up to `upto` is durable: gives segments back. `below`: the newest life before its record was started; a write
+    /// still on its way cannot lie under it.
+    pub async fn purged(&self, upto: u64, below: u32) {
+        self.spent.lock().purged = Some((upto, below));
+        self.retire().await;
+    }
+
+    /// The state needs the bytes of entries from this one on. When that sets free what an earlier purge had to leave, it is given back.
+    pub fn hold(self: &Arc<Self>, from: Option<u64>) {
+        let mut spent = self.spent.lock();
+        let risen = spent.hold.is_some_and(|old| from.is_none_or(|new| new > old));
+        spent.hold = from;
+        if risen && spent.behind {
+            let wal = self.clone();
+            tokio::spawn(async move { wal.retire().await });
+        }
+    }
+
+    /// Gives back the segments whose entries nobody needs.
+    async fn retire(&self) {
         let _one = self.retiring.lock().await;
+        let Some((upto, below)) = self.spent.lock().upto() else { return };
         loop {
             let next = {
                 let s = self.state.lock();

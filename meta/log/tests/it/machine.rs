@@ -6,6 +6,7 @@ use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_base::clock::Clock;
 use holdfast_objstore_osd::log::Blocking;
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,6 +17,8 @@ pub struct Kept {
     pub index: u64,
     pub tail: Option<Bytes>,
     pub entries: Vec<(u64, i64, Bytes)>,
+    /// Indexes of commands that begin with `keep`, since the last command `free`: their bytes are needed.
+    pub held: BTreeSet<u64>,
 }
 
 /// The state. What `stable` holds survives any end of the process.
@@ -26,6 +29,8 @@ pub struct Machine {
     pub fail_checkpoint: AtomicBool,
     /// Permits for checkpoints; closed means unlimited.
     pub checkpoints: Semaphore,
+    /// Entries a start showed again.
+    pub shown: Mutex<Vec<(u64, Bytes)>>,
 }
 
 impl Machine {
@@ -33,7 +38,14 @@ impl Machine {
         let live = Mutex::new(stable.lock().clone());
         let checkpoints = Semaphore::new(0);
         checkpoints.close();
-        Arc::new(Self { stable: stable.clone(), live, fail_apply: false.into(), fail_checkpoint: false.into(), checkpoints })
+        Arc::new(Self {
+            stable: stable.clone(),
+            live,
+            fail_apply: false.into(),
+            fail_checkpoint: false.into(),
+            checkpoints,
+            shown: Mutex::default(),
+        })
     }
 
     /// As [`Machine::start`], but checkpoints wait for permits.
@@ -45,6 +57,7 @@ impl Machine {
             fail_apply: false.into(),
             fail_checkpoint: false.into(),
             checkpoints: Semaphore::new(0),
+            shown: Mutex::default(),
         })
     }
 
@@ -74,6 +87,11 @@ impl StateMachine for Machine {
             assert!(live.entries.last().is_none_or(|last| last.1 <= e.now_ns), "time went back");
             live.index = e.index;
             live.entries.push((e.index, e.now_ns, e.command.clone()));
+            if e.command.starts_with(b"keep") {
+                live.held.insert(e.index);
+            } else if e.command == "free" {
+                live.held.clear();
+            }
         }
         live.tail = Some(tail);
         Ok(entries.iter().map(|e| reply(e.index, &e.command)).collect())
@@ -82,6 +100,15 @@ impl StateMachine for Machine {
     fn restore(&self) -> Result<(u64, Option<Bytes>)> {
         let live = self.live.lock();
         Ok((live.index, live.tail.clone()))
+    }
+
+    fn hold(&self) -> Option<u64> {
+        self.live.lock().held.first().copied()
+    }
+
+    fn restage(&self, e: &Entry) -> Result<()> {
+        self.shown.lock().push((e.index, e.command.clone()));
+        Ok(())
     }
 
     fn checkpoint(&self) -> BoxFuture<'_, Result<u64>> {

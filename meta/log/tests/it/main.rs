@@ -3,5 +3,6 @@
 mod conformance;
 mod crash;
 mod failure;
+mod hold;
 mod machine;
 mod purge;

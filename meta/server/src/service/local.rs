@@ -101,6 +101,10 @@ impl Meta for Local {
         Box::pin(Detached::begin(self.core.runtime.clone(), Box::pin(work)))
     }
 
+    fn inline_room(&self, bytes: usize) -> bool {
+        self.core.work.packs() && self.core.state.staged_room(bytes)
+    }
+
     fn acquire(&self, ino: InodeId, using: Use) -> BoxFuture<'_, MetaResult<(Attr, Grant)>> {
         let using = match using {
             Use::Read => Using::Read,

@@ -8,7 +8,7 @@ use super::Service;
 use super::core::Core;
 use super::grants::Grants;
 use super::opens::Opens;
-use super::work::{StripeReaper, Work};
+use super::work::{PackStore, StripeReaper, Work};
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::state::{State, Store};
@@ -138,8 +138,19 @@ impl Service {
         for (session, ..) in core.view(|kv| read::sessions(kv))? {
             core.propose_own(Command::Evict { session }).await?;
         }
+        let lacking = core.state.staged_lacking();
+        if lacking > 0 {
+            let why =
+                format!("the metadata log lacks the bytes of {lacking} small writes that no pack has: it was cut short or is another");
+            return Err(OpenError::Refused(why));
+        }
         core.start_orphans();
         Ok(())
+    }
+
+    /// Starts packing inline bytes and other small stripes through `store`. Once in a run; without it writers send nothing inline.
+    pub fn pack_stripes(&self, store: Arc<dyn PackStore>) {
+        self.core.start_packs(store);
     }
 
     /// Starts deleting retired stripes through `reaper`. Once in a run.

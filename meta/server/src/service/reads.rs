@@ -114,7 +114,7 @@ impl Core {
             if let Err(blocked) = grants.lock().look_through(ino, session.id, now) {
                 return Ok(Ok(Err(blocked)));
             }
-            Ok(read::extents(kv, ino, chunks.clone())?.map(Ok))
+            Ok(read::extents(kv, ino, chunks.clone(), &|id| kv.staged(id))?.map(Ok))
         })
         .await
     }

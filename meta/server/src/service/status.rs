@@ -37,6 +37,8 @@ pub struct Status {
     pub orphans_queued: usize,
     /// Bytes of changes in memory that are not in the durable state yet (they are in the log).
     pub overlay_bytes: usize,
+    /// Bytes of the log that are kept for small writes no pack has yet.
+    pub held_bytes: u64,
     pub commands: u64,
     pub reads: u64,
     pub recalls: u64,
@@ -88,6 +90,7 @@ impl Service {
             missing: missing.map_or(0, |m| m.len()),
             orphans_queued: core.work.orphans.queued(),
             overlay_bytes: core.state.overlay_bytes(),
+            held_bytes: core.state.staged_now().held_bytes,
             commands: core.metrics.commands.get(),
             reads: core.metrics.reads.get(),
             recalls: core.metrics.recalls.get(),

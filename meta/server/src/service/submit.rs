@@ -10,6 +10,7 @@ use super::core::{Core, state_error};
 use super::grants::{Blocked, Marked, Plan};
 use super::session::{Number, Session};
 use super::work::Leaves;
+use crate::state::inline_of;
 use holdfast_meta_core::lease::{Ask, Asker};
 use holdfast_meta_core::{Touch, TouchKind, touches};
 use holdfast_objstore_proto::InodeId;
@@ -73,6 +74,8 @@ impl Core {
         if matches!(command, Command::GrantStripes { .. }) {
             session.moved_all();
         }
+        let inline_bytes = inline_of(&command).iter().map(|i| i.data.len()).sum();
+        let _arriving = self.state.arriving(inline_bytes);
         let mut pending = Pending { core: &self, inos: Vec::new() };
         let marked = loop {
             self.admits(&session)?;
@@ -139,6 +142,8 @@ fn is_services(command: &Command) -> bool {
             | Command::Evict { .. }
             | Command::ReapOrphan { .. }
             | Command::ForgetStripes { .. }
+            | Command::Pack(_)
+            | Command::Restage { .. }
     )
 }
 

@@ -4,6 +4,7 @@ mod coherence;
 mod conformance;
 mod life;
 mod machine;
+mod packs;
 mod restart;
 mod rig;
 mod stress;

@@ -1,12 +1,14 @@
-//! Background work of the service: freeing orphans, deleting retired stripes.
+//! Background work of the service: freeing orphans, deleting retired stripes, packing small ones.
 //!
-//! What always holds: it is woken by what makes work, never by a timer; it stops at the next step when told to; what fails is tried
+//! What always holds: it is woken by what makes work (only cold stripes are looked for now and then); it stops at the next step when told to; what fails is tried
 //! again, ever less often.
 //! What it leaves out: repair and scrubbing (they are the object cluster's).
 
 mod orphans;
+mod packs;
 mod stripes;
 
+pub use packs::{PackStore, PackWrite};
 pub use stripes::{NoStripes, StripeReaper};
 
 pub(crate) use orphans::Orphans;
@@ -15,6 +17,7 @@ use super::core::Core;
 use holdfast_objstore_proto::meta::Reply;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -48,13 +51,20 @@ impl Signal {
 pub(crate) struct Work {
     pub orphans: Orphans,
     pub stripes: Signal,
+    packing: AtomicBool,
     stop: watch::Sender<bool>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Default for Work {
     fn default() -> Self {
-        Self { orphans: Orphans::default(), stripes: Signal::default(), stop: watch::Sender::new(false), tasks: Mutex::default() }
+        Self {
+            orphans: Orphans::default(),
+            stripes: Signal::default(),
+            packing: AtomicBool::new(false),
+            stop: watch::Sender::new(false),
+            tasks: Mutex::default(),
+        }
     }
 }
 
@@ -89,6 +99,11 @@ impl Work {
         self.or_stop(until).await.is_some()
     }
 
+    /// Whether inline bytes are packed here, so that writers may send some.
+    pub(crate) fn packs(&self) -> bool {
+        self.packing.load(Ordering::Relaxed)
+    }
+
     fn stopping(&self) -> bool {
         *self.stop.borrow()
     }
@@ -111,6 +126,12 @@ impl Core {
     pub(crate) fn start_stripes(self: &Arc<Self>, reaper: Arc<dyn StripeReaper>) {
         self.work.stripes.notify();
         self.spawn_work(stripes::run(self.clone(), reaper));
+    }
+
+    /// Starts packing small stripes. From now on writers may send their bytes inline.
+    pub(crate) fn start_packs(self: &Arc<Self>, store: Arc<dyn PackStore>) {
+        self.spawn_work(packs::run(self.clone(), store));
+        self.work.packing.store(true, Ordering::Relaxed);
     }
 
     /// Ends background work; none is left when it returns.

@@ -4,9 +4,11 @@
 //! What it leaves out: who may look when (`state`).
 
 use super::overlay::{Overlay, Rows};
+use super::staging::Staging;
 use super::store::{Mark, Snapshot, SnapshotRange};
 use bytes::Bytes;
 use holdfast_meta_core::{Kv, KvRead, StateError};
+use holdfast_objstore_proto::StripeId;
 use std::iter::Peekable;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -19,11 +21,17 @@ pub(crate) struct Layers {
     /// `None`: nothing was ever folded, or the state lives in memory only.
     pub(super) durable: Option<Snapshot>,
     pub(super) mark: Mark,
+    /// Bytes of the stripes that the rows list as staged.
+    pub(super) staging: Staging,
     /// Raised by every batch, also one without commands (its tail changes).
     pub(super) generation: u64,
 }
 
 impl Layers {
+    /// Inline bytes of a stripe that is staged.
+    pub(crate) fn staged(&self, id: StripeId) -> Option<Bytes> {
+        self.staging.get(id)
+    }
     pub(super) fn overlay_bytes(&self) -> usize {
         self.active.bytes() + self.sealed.as_ref().map_or(0, |s| s.bytes())
     }

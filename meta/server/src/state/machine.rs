@@ -45,15 +45,19 @@ impl StateMachine for State {
     fn apply(&self, entries: &[Entry], tail: Bytes) -> Result<Vec<Bytes>> {
         self.update(|layers| {
             let mut replies = Vec::with_capacity(entries.len());
+            let (was_empty, mut sparse) = (layers.staging.hold().is_none(), false);
             for e in entries {
                 let request: Request =
                     decode(&e.command).map_err(|why| StateError(format!("command {} cannot be decoded: {why}", e.index)))?;
                 self.watches.look(layers, &request)?;
-                let reply = holdfast_meta_core::apply(layers, e.index, e.now_ns, &request)?;
+                let (reply, effects) = holdfast_meta_core::apply_with(layers, e.index, e.now_ns, &request)?;
+                sparse |= effects.sparse;
+                layers.staging.applied(e.index, e.command.len(), effects);
                 replies.push(encode(&reply).map_err(|why| StateError(format!("reply {} cannot be encoded: {why}", e.index)))?);
                 layers.mark.applied = e.index;
             }
             layers.mark.tail = tail;
+            self.staged_changed(layers, was_empty, sparse);
             Ok(replies)
         })
         .map_err(failed)
@@ -62,6 +66,22 @@ impl StateMachine for State {
     fn restore(&self) -> Result<(u64, Option<Bytes>)> {
         // An empty tail: the log has not applied anything yet (or the rows are only those of a fresh state).
         self.view(|layers| Ok((layers.mark.applied, (!layers.mark.tail.is_empty()).then(|| layers.mark.tail.clone())))).map_err(failed)
+    }
+
+    fn hold(&self) -> Option<u64> {
+        self.layers.read().staging.hold()
+    }
+
+    fn restage(&self, e: &Entry) -> Result<()> {
+        if !self.layers.read().staging.wants(e.index) {
+            return Ok(());
+        }
+        let request: Request =
+            decode(&e.command).map_err(|why| failed(StateError(format!("command {} cannot be decoded: {why}", e.index))))?;
+        let mut layers = self.layers.write();
+        layers.staging.show(e.index, super::inline_of(&request.command));
+        self.staged_changed(&layers, true, false);
+        Ok(())
     }
 
     fn checkpoint(&self) -> BoxFuture<'_, Result<u64>> {

@@ -15,7 +15,7 @@ const FILE: &str = "state.redb";
 const FAMILY: u8 = 0xf0;
 
 fn config() -> StateConfig {
-    StateConfig { overlay_bytes: 1 << 20, overlay_bytes_max: 4 << 20, cache_bytes: 1 << 20 }
+    StateConfig { overlay_bytes: 1 << 20, overlay_bytes_max: 4 << 20, cache_bytes: 1 << 20, ..StateConfig::default() }
 }
 
 fn open(disk: &SimDisk) -> Arc<State> {

@@ -1,6 +1,6 @@
 //! Commands: the only way state changes. Each is applied exactly once per (session, seq), deterministically.
 
-use super::{Attr, AttrChange, Bucket, Extent, Kind, MetaError, Name, ObjectInfo, Shape, TimeNs};
+use super::{Attr, AttrChange, Bucket, Extent, Inline, Kind, MetaError, Name, ObjectInfo, Pack, Shape, TimeNs};
 use crate::{BucketId, Code, InodeId, InodeRange, SessionEpoch, SessionId, StripeId, StripeMeta, StripeRange, UploadId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -76,6 +76,7 @@ pub enum Command {
         checksums: Vec<(String, String)>,
         extents: Vec<Extent>,
         stripes: Vec<Arc<StripeMeta>>,
+        inline: Vec<Inline>,
     },
     /// Joins parts (number, ETag) in order into an object. Replies `Put`; a retry after success replies the same.
     CompleteUpload {
@@ -98,6 +99,11 @@ pub enum Command {
     ForgetStripes { stripes: Vec<StripeId> },
     /// Repair's compare-and-swap: the stripe's record becomes `new` if it is still `old`. Replies `Swapped`.
     SwapStripe { old: Arc<StripeMeta>, new: Arc<StripeMeta> },
+    /// The packer's compare-and-swap of many small stripes. Replies `Packed`.
+    Pack(Pack),
+    /// Inline bytes that still wait to be packed, once more, so that the log need not keep their old entries. Sent by the service. Replies
+    /// `Done`.
+    Restage { inline: Vec<Inline> },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,10 +119,12 @@ pub struct Publish {
     pub ino: InodeId,
     /// `attr.number + 1`, or the whole Publish is refused; a Publish that fails otherwise (no space) still consumes its number.
     pub number: u64,
-    /// In order of writing: a later one lies over an earlier one. Only stripes in `stripes`.
+    /// In order of writing: a later one lies over an earlier one. Only stripes in `stripes` and `inline`.
     pub extents: Vec<Extent>,
     /// Records of the new stripes, all durable on their write quorum, ids from the session's ranges.
     pub stripes: Vec<Arc<StripeMeta>>,
+    /// New stripes whose bytes are here; they are durable with the command.
+    pub inline: Vec<Inline>,
     /// The new size; never smaller than the committed one (use Truncate).
     pub size: u64,
     pub mtime: TimeNs,
@@ -135,6 +143,8 @@ pub struct PutObject {
     /// A key that ends in `/` in a tree makes a directory (size must be 0).
     pub extents: Vec<Extent>,
     pub stripes: Vec<Arc<StripeMeta>>,
+    /// As in a Publish.
+    pub inline: Vec<Inline>,
     pub info: ObjectInfo,
     /// Owner and mode of the file and of parents it makes; a file that it replaces keeps its own.
     pub owner: Owner,
@@ -188,6 +198,10 @@ pub enum Reply {
     },
     Swapped {
         swapped: bool,
+    },
+    /// How many members are found in the pack now.
+    Packed {
+        moved: u32,
     },
     Error(MetaError),
     /// When the part was made.

@@ -74,6 +74,7 @@ pub async fn object(door: &Arc<Inner>, r: S3Request<CopyObjectInput>) -> S3Resul
             size: attr.size,
             extents: Vec::new(),
             stripes: Vec::new(),
+            inline: Vec::new(),
             info,
             owner: door.config.owner,
             condition: Condition::default(),

@@ -92,6 +92,7 @@ pub(super) async fn commit_part(session: &Session, bucket: BucketId, upload: Upl
         checksums: checksums.clone(),
         extents: body.extents,
         stripes,
+        inline: body.inline,
     };
     match body.stripes.commit(session, command).await.map_err(error::meta)? {
         Reply::Part { modified } => Ok(Made { etag, checksums, modified }),

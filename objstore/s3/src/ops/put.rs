@@ -31,6 +31,7 @@ pub async fn put(door: &Arc<Inner>, r: S3Request<PutObjectInput>) -> S3Result<S3
             size: body.size,
             extents: body.extents,
             stripes,
+            inline: body.inline,
             info,
             owner: door.config.owner,
             condition,

@@ -25,18 +25,22 @@ fn log_config() -> raft::Config {
     c
 }
 
-async fn make(disk: &SimDisk) -> Result<(), FormatError> {
+pub async fn make(disk: &SimDisk) -> Result<(), FormatError> {
     format(Arc::new(disk.clone()), Path::new("meta"), CLUSTER, Arc::new(clock()), log_config()).await
 }
 
 async fn open(disk: &SimDisk) -> Result<Arc<Service>, OpenError> {
-    let state = StateConfig { overlay_bytes: 256 << 10, overlay_bytes_max: 4 << 20, cache_bytes: 1 << 20 };
+    open_with(disk, config()).await
+}
+
+pub async fn open_with(disk: &SimDisk, config: crate::Config) -> Result<Arc<Service>, OpenError> {
+    let state = StateConfig { overlay_bytes: 256 << 10, overlay_bytes_max: 4 << 20, cache_bytes: 1 << 20, ..StateConfig::default() };
     let deps = Deps {
         disk: Arc::new(disk.clone()),
         dir: "meta".into(),
         cluster: Some(CLUSTER),
         clock: Arc::new(clock()),
-        config: crate::Config { state, ..config() },
+        config: crate::Config { state, ..config },
         log: log_config(),
     };
     Service::open(deps).await

@@ -109,6 +109,7 @@ impl Client {
             size: 0,
             extents: vec![],
             stripes: vec![],
+            inline: vec![],
             info: Default::default(),
             owner: OWNER,
             condition: Default::default(),
@@ -131,6 +132,7 @@ impl Client {
             number: attr.number + 1,
             extents: vec![Extent { offset: 0, len, stripe: id, stripe_offset: 0 }],
             stripes: vec![stripe.clone()],
+            inline: vec![],
             size: attr.size.max(len as u64),
             mtime: 1,
             ctime: 1,
@@ -148,7 +150,17 @@ pub fn n(name: &'static str) -> Name {
 /// Publishes a size, without data.
 pub async fn publish(meta: &dyn Meta, ino: InodeId, size: u64) -> MetaResult<Reply> {
     let (attr, _) = meta.getattr(ino).await?;
-    let publish = Publish { ino, number: attr.number + 1, extents: vec![], stripes: vec![], size, mtime: 1, ctime: 1, clear_suid: false };
+    let publish = Publish {
+        ino,
+        number: attr.number + 1,
+        extents: vec![],
+        stripes: vec![],
+        inline: vec![],
+        size,
+        mtime: 1,
+        ctime: 1,
+        clear_suid: false,
+    };
     meta.submit(Command::Publish(publish)).await
 }
 

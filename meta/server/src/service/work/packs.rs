@@ -1,0 +1,308 @@
+//! Packing: staged bytes, the rest of half-dead packs and cold small stripes are copied into packs.
+//!
+//! What always holds: a pack is durable before it is committed, and the commit moves only stripes that are still where they were copied
+//! from, so a crash or a change at any moment leaves each stripe in one place. Staged bytes go in the order of the log. One pack
+//! is under way at a time. Bytes that cannot be packed for long are written to the log anew, so that it can let go of old entries.
+//! What it leaves out: deleting what packs took the place of (`stripes`); extents, which never change.
+
+use super::super::core::Core;
+use super::Backoff;
+use crate::state::HELD_BYTES_MUCH;
+use bytes::Bytes;
+use holdfast_meta_core::limits::INLINE_BYTES_MAX;
+use holdfast_meta_core::read::{self, Gathered, PackBounds, Place};
+use holdfast_objstore_base::BoxFuture;
+use holdfast_objstore_base::units::BLOCK;
+use holdfast_objstore_proto::meta::{Command, Home, MetaError, MetaResult, Pack, PackMember, Reply, Request};
+use holdfast_objstore_proto::stripe::{COPIES_BYTES_MAX, STRIPE_BYTES_MAX};
+use holdfast_objstore_proto::{BucketId, Code, SessionEpoch, SessionId, StripeId, StripeMeta, StripeRange};
+use std::ops::Range;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// One pack: a stripe's worth of bytes, and no more members than one command moves without keeping others waiting.
+const BOUNDS: PackBounds = PackBounds { bytes_max: STRIPE_BYTES_MAX as u64, members_max: 512 };
+/// Ids asked for at a time: one block of them.
+const IDS: u32 = 512;
+/// Packs rewritten, or gathered from one bucket, before staged bytes are looked at again.
+const TURNS_MAX: usize = 64;
+
+/// A pack to be written.
+#[derive(Debug, Clone)]
+pub struct PackWrite {
+    pub id: StripeId,
+    pub bucket: BucketId,
+    /// The bucket's code; `None`: the bucket is gone, and the cluster's own will do.
+    pub code: Option<Code>,
+    pub data: Vec<Bytes>,
+    pub session: SessionId,
+    pub epoch: SessionEpoch,
+}
+
+/// The object cluster, as the packer uses it.
+pub trait PackStore: Send + Sync + 'static {
+    /// Writes a stripe; it is stable on its write quorum on return.
+    fn write(&self, write: PackWrite) -> BoxFuture<'_, Result<Arc<StripeMeta>, String>>;
+    /// Data bytes of a stripe, verified, in one or more pieces.
+    fn read<'a>(&'a self, stripe: &'a Arc<StripeMeta>, range: Range<u32>) -> BoxFuture<'a, Result<Vec<Bytes>, String>>;
+}
+
+/// Why a pack did not come about.
+enum Fault {
+    /// The store, or the log, cannot do it now.
+    Later(String),
+    /// The service is over.
+    Over,
+}
+
+impl From<MetaError> for Fault {
+    fn from(e: MetaError) -> Self {
+        match e {
+            MetaError::Failed(_) => Fault::Over,
+            e => Fault::Later(e.to_string()),
+        }
+    }
+}
+
+/// The packer's own session: packs have ids of its range, so what it leaves behind is reconciled like any writer's.
+struct Writer {
+    id: SessionId,
+    epoch: SessionEpoch,
+    seq: u64,
+    ids: Option<StripeRange>,
+    /// Somebody ended it.
+    over: bool,
+}
+
+struct Packer {
+    core: Arc<Core>,
+    store: Arc<dyn PackStore>,
+    writer: Option<Writer>,
+    /// When cold stripes are looked for next.
+    cold_at: Instant,
+}
+
+/// What a pack is made of, for the counters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Staged,
+    Sparse,
+    Small,
+}
+
+pub(super) async fn run(core: Arc<Core>, store: Arc<dyn PackStore>) {
+    let cold_at = Instant::now() + core.config.pack_cold;
+    let mut packer = Packer { core: core.clone(), store, writer: None, cold_at };
+    let mut backoff = Backoff::new();
+    while core.work.unless_stopped(packer.due()).await {
+        // Half a pack does no harm: its shards are garbage, and what it was made of is where it was.
+        match core.work.or_stop(packer.round()).await {
+            None => break,
+            Some(Ok(())) => backoff = Backoff::new(),
+            Some(Err(Fault::Over)) => return,
+            Some(Err(Fault::Later(why))) => {
+                core.metrics.pack_failures.inc();
+                tracing::warn!(error = %why, "small writes could not be packed; trying again later");
+                if !packer.relieve().await || !core.work.unless_stopped(tokio::time::sleep(backoff.next())).await {
+                    break;
+                }
+            }
+        }
+    }
+    packer.close().await;
+}
+
+impl Packer {
+    /// Waits until there is a reason for a round.
+    async fn due(&self) {
+        let config = &self.core.config;
+        let mut since = None;
+        loop {
+            let now = self.core.state.staged_now();
+            if now.stripes == 0 {
+                since = None;
+                tokio::select! {
+                    () = self.core.state.packable() => {}
+                    () = tokio::time::sleep_until(self.cold_at) => return,
+                }
+                if self.core.state.staged_now().stripes == 0 {
+                    return;
+                }
+                continue;
+            }
+            let until = *since.get_or_insert_with(Instant::now) + config.pack_delay;
+            if now.bytes >= config.state.staged_bytes_much() || now.held_bytes >= HELD_BYTES_MUCH || Instant::now() >= until {
+                return;
+            }
+            tokio::select! {
+                () = self.core.state.packable() => {}
+                () = tokio::time::sleep(config.pack_idle) => {
+                    let then = self.core.state.staged_now();
+                    if then.stripes > 0 && then.newest == now.newest {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn round(&mut self) -> Result<(), Fault> {
+        // What is staged meanwhile waits for its own round.
+        let newest = self.core.state.staged_now().newest;
+        while let Some(found) = self.staged_until(newest)? {
+            self.pack(found, Kind::Staged).await?;
+        }
+        for _ in 0..TURNS_MAX {
+            let Some(found) = self.core.view(|kv| read::gather_sparse(kv, BOUNDS))? else { break };
+            if !self.pack(found, Kind::Sparse).await? {
+                break;
+            }
+        }
+        if Instant::now() >= self.cold_at {
+            self.cold_at = Instant::now() + self.core.config.pack_cold;
+            self.gather_cold().await?;
+        }
+        Ok(())
+    }
+
+    /// The next of what is staged, if the oldest of it is no younger than that.
+    fn staged_until(&self, newest: u64) -> Result<Option<Gathered>, Fault> {
+        let found = self.core.view(|kv| read::gather_staged(kv, BOUNDS))?;
+        Ok(found.filter(|f| f.places.first().is_some_and(|p| matches!(p.from, Home::Staged { index } if index <= newest))))
+    }
+
+    /// Cold small stripes, where there are enough of them for a coded pack.
+    async fn gather_cold(&mut self) -> Result<(), Fault> {
+        let cold = i64::try_from(self.core.config.pack_cold.as_nanos()).unwrap_or(i64::MAX);
+        let until = i64::try_from(self.core.clock.wall_ns()).unwrap_or(i64::MAX).saturating_sub(cold);
+        for bucket in self.core.view(|kv| read::small_buckets(kv))? {
+            for _ in 0..TURNS_MAX {
+                let Some(found) = self.core.view(|kv| read::gather_small(kv, bucket, until, BOUNDS))? else { break };
+                if found.bytes <= COPIES_BYTES_MAX as u64 || !self.pack(found, Kind::Small).await? {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies and commits one pack; whether every stripe that was gathered could be read.
+    async fn pack(&mut self, found: Gathered, kind: Kind) -> Result<bool, Fault> {
+        let gathered = found.places.len();
+        let mut copied = Vec::with_capacity(gathered);
+        let mut whole = true;
+        for place in found.places {
+            match self.bytes_of(&place).await {
+                Some(data) => copied.push((place, data)),
+                // Staged bytes that went meanwhile are nobody's loss; what cannot be read is left to repair.
+                None => whole &= place.read.is_none(),
+            }
+        }
+        if copied.is_empty() {
+            return Ok(whole && kind == Kind::Staged);
+        }
+        // Whole blocks first, so that they lie on blocks of the pack.
+        copied.sort_by_key(|(place, _)| !place.len.is_multiple_of(BLOCK as u32));
+        let (mut members, mut data, mut at) = (Vec::with_capacity(copied.len()), Vec::with_capacity(copied.len()), 0);
+        for (place, bytes) in copied {
+            members.push(PackMember { stripe: place.stripe, len: place.len, at, from: place.from });
+            data.extend(bytes);
+            at += place.len;
+        }
+        let core = self.core.clone();
+        let writer = self.writer().await?;
+        let id = writer.stripe(&core).await?;
+        let (session, epoch) = (writer.id, writer.epoch);
+        let write = PackWrite { id, bucket: found.bucket, code: found.code, data, session, epoch };
+        let stripe = self.store.write(write).await.map_err(Fault::Later)?;
+        let pack = Pack { bucket: found.bucket, stripe, members };
+        let Reply::Packed { moved } = self.writer().await?.run(&core, Command::Pack(pack)).await? else {
+            return Err(Fault::Later("Pack answered something else".into()));
+        };
+        core.work.stripes.notify();
+        core.metrics.packs_written.inc();
+        match kind {
+            Kind::Staged => drop(core.metrics.drained_bytes.inc_by(at as u64)),
+            Kind::Sparse => drop(core.metrics.packs_rewritten.inc()),
+            Kind::Small => drop(core.metrics.stripes_gathered.inc_by(moved as u64)),
+        }
+        tokio::task::yield_now().await;
+        Ok(whole)
+    }
+
+    async fn bytes_of(&self, place: &Place) -> Option<Vec<Bytes>> {
+        let Some((stripe, at)) = &place.read else { return Some(vec![self.core.state.staged(place.stripe)?]) };
+        match self.store.read(stripe, *at..*at + place.len).await {
+            Ok(data) => Some(data),
+            Err(why) => {
+                tracing::debug!(stripe = %place.stripe, error = %why, "not packed");
+                None
+            }
+        }
+    }
+
+    /// Writes to the log anew what keeps too much of it; false when the service is over.
+    async fn relieve(&mut self) -> bool {
+        if self.core.state.staged_now().held_bytes < self.core.config.held_bytes_max {
+            return true;
+        }
+        let mut all = self.core.state.staged_all().into_iter().peekable();
+        while all.peek().is_some() {
+            let (mut inline, mut bytes) = (Vec::new(), 0);
+            while let Some(next) = all.next_if(|i| bytes + i.data.len() <= INLINE_BYTES_MAX) {
+                bytes += next.data.len();
+                inline.push(next);
+            }
+            match self.core.propose_own(Command::Restage { inline }).await {
+                Ok(_) => drop(self.core.metrics.restaged_bytes.inc_by(bytes as u64)),
+                Err(MetaError::Failed(_)) => return false,
+                Err(_) => return true,
+            }
+        }
+        true
+    }
+
+    async fn writer(&mut self) -> MetaResult<&mut Writer> {
+        if self.writer.as_ref().is_none_or(|w| w.over) {
+            let command = Command::OpenSession { client: "packer".into() };
+            let open = Request { session: SessionId(0), epoch: SessionEpoch(0), seq: 0, acked: 0, command };
+            match self.core.propose(&open).await? {
+                Reply::Session { session: id, epoch } => self.writer = Some(Writer { id, epoch, seq: 0, ids: None, over: false }),
+                other => return Err(MetaError::Failed(format!("OpenSession answered {other:?}"))),
+            }
+        }
+        Ok(self.writer.as_mut().expect("just made"))
+    }
+
+    /// Ends the session in order; one that is left is ended by the next start.
+    async fn close(&mut self) {
+        if let Some(mut writer) = self.writer.take() {
+            let _ = writer.run(&self.core, Command::CloseSession).await;
+        }
+    }
+}
+
+impl Writer {
+    /// One command at a time, so each acknowledges all before it.
+    async fn run(&mut self, core: &Core, command: Command) -> MetaResult<Reply> {
+        self.seq += 1;
+        let (session, epoch, seq) = (self.id, self.epoch, self.seq);
+        let reply = core.propose(&Request { session, epoch, seq, acked: seq - 1, command }).await;
+        self.over |= matches!(reply, Err(MetaError::Evicted));
+        reply
+    }
+
+    async fn stripe(&mut self, core: &Core) -> MetaResult<StripeId> {
+        if self.ids.is_none_or(|r| r.count == 0) {
+            match self.run(core, Command::GrantStripes { count: IDS }).await? {
+                Reply::Stripes(range) => self.ids = Some(range),
+                other => return Err(MetaError::Failed(format!("GrantStripes answered {other:?}"))),
+            }
+        }
+        let range = self.ids.as_mut().expect("just granted");
+        let id = range.first;
+        range.first.counter += 1;
+        range.count -= 1;
+        Ok(id)
+    }
+}
