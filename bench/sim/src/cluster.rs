@@ -10,18 +10,20 @@ use bytes::Bytes;
 use holdfast_fs_vfs::{NoKernel, Vfs};
 use holdfast_meta_client::{Meta, MetaService, NoEvents};
 use holdfast_meta_log::{Blocking, raft};
-use holdfast_meta_server::{Config as MetaConfig, Deps, Service, StateConfig, StripeReaper};
+use holdfast_meta_server::{Config as MetaConfig, Deps, PackStore, PackWrite, Service, StateConfig, StripeReaper};
 use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_base::budget::Budget;
 use holdfast_objstore_base::clock::Clock;
 use holdfast_objstore_base::disk::Disk;
-use holdfast_objstore_client::{Cluster, Config as ObjectsConfig, DownOsd, Objects};
+use holdfast_objstore_client::{Cluster, Config as ObjectsConfig, DownOsd, Objects, StripeWrite};
 use holdfast_objstore_osd::{Config as OsdConfig, FormatOptions, Inspect, Osd, inspect};
 use holdfast_objstore_proto::meta::{Command, Owner, Shape};
 use holdfast_objstore_proto::shard::ShardService;
 use holdfast_objstore_proto::{OsdId, StripeMeta};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The bucket all clients use.
 pub const HOME: &[u8] = b"home";
@@ -84,6 +86,26 @@ impl StripeReaper for Reaper {
     }
 }
 
+/// The packer's way to the object cluster.
+struct Packs(Arc<dyn Objects>);
+
+impl PackStore for Packs {
+    fn write(&self, w: PackWrite) -> BoxFuture<'_, Result<Arc<StripeMeta>, String>> {
+        Box::pin(async move {
+            let PackWrite { id, code, data, session, epoch, .. } = w;
+            let code = code.ok_or("the bucket is gone, though nothing here deletes it")?;
+            let write = StripeWrite { id, code, data, session, epoch, hint: Default::default() };
+            let stripe = self.0.write(write).await.map_err(|e| e.to_string())?;
+            let mut stable = self.0.flush(vec![stripe]).await.map_err(|e| e.to_string())?;
+            stable.pop().ok_or_else(|| "a flush answered no stripe".to_string())
+        })
+    }
+
+    fn read<'a>(&'a self, stripe: &'a Arc<StripeMeta>, range: Range<u32>) -> BoxFuture<'a, Result<Vec<Bytes>, String>> {
+        Box::pin(async move { self.0.read(stripe, range).await.map_err(|e| e.to_string()) })
+    }
+}
+
 impl Running {
     /// Starts everything that is there; an OSD that cannot be opened stands in its place as lost.
     pub async fn open(plan: &Plan, devices: &Devices, clock: &SimClock, bug: Option<Bug>) -> Result<Running, String> {
@@ -116,17 +138,30 @@ impl Running {
         let config =
             ObjectsConfig { cache_bytes: plan.budget_bytes / 2, hedge_min: ObjectsConfig::default().hedge_max, ..ObjectsConfig::default() };
         let objects: Arc<dyn Objects> = Cluster::new(services, budget.clone(), config);
-        let state = StateConfig { overlay_bytes: 256 << 10, overlay_bytes_max: 4 << 20, cache_bytes: 256 << 10 };
+        let state = StateConfig {
+            overlay_bytes: 256 << 10,
+            overlay_bytes_max: 4 << 20,
+            cache_bytes: 256 << 10,
+            staged_bytes_max: 64 << 10,
+            held_bytes_max: 1 << 20,
+        };
         let deps = Deps {
             disk,
             dir: meta_folder(),
             cluster: Some(CLUSTER.to_be_bytes()),
             clock: Arc::new(clock.clone()),
-            config: MetaConfig { state, ..MetaConfig::default() },
+            config: MetaConfig {
+                state,
+                pack_idle: Duration::from_millis(20),
+                pack_delay: Duration::from_millis(200),
+                pack_cold: Duration::from_millis(300),
+                ..MetaConfig::default()
+            },
             log: log_config(plan, false),
         };
         let service = Service::open(deps).await.map_err(|e| format!("the metadata cannot be recovered: {e}"))?;
         service.reap_stripes(Arc::new(Reaper(objects.clone())));
+        service.pack_stripes(Arc::new(Packs(objects.clone())));
         let this = Running { osds, objects, service, clock: clock.clone(), budget };
         this.ensure_home(plan).await.map_err(|e| format!("the bucket cannot be made: {e}"))?;
         Ok(this)

@@ -292,11 +292,12 @@ pub fn whole(offset: u64, data: Bytes) -> SmallVec<[Piece; 1]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_objstore_proto::{Code, Codec};
+    use holdfast_objstore_proto::{Code, Codec, OsdId};
 
     fn stripe(n: u64, len: u32) -> Arc<StripeMeta> {
         let id = StripeId { counter: n, ..Default::default() };
-        Arc::new(StripeMeta { id, codec: Codec::Replica, code: Code::new(1, 0), len, digest: 0, osds: Default::default(), missing: 0 })
+        let osds = [OsdId(0)].into_iter().collect();
+        Arc::new(StripeMeta { id, codec: Codec::Replica, code: Code::new(1, 0), len, digest: 0, osds, missing: 0 })
     }
 
     fn owner(u: &Unpublished, at: u64) -> Option<u64> {

@@ -29,8 +29,6 @@ pub struct Config {
     pub pack_delay: Duration,
     /// Small stripes older than this are gathered into packs, looked for this often too.
     pub pack_cold: Duration,
-    /// Bytes of the log kept for what cannot be packed, past which it is written to the log anew.
-    pub held_bytes_max: u64,
     /// How long a start waits for the log to lead.
     pub lead_timeout: Duration,
 }
@@ -45,6 +43,7 @@ impl Config {
             overlay_bytes_max: part(3).clamp(4 << 20, default.state.overlay_bytes_max),
             cache_bytes: part(4).clamp(4 << 20, default.state.cache_bytes),
             staged_bytes_max: part(8).clamp(1 << 20, default.state.staged_bytes_max),
+            held_bytes_max: default.state.held_bytes_max,
         };
         let grants_max = (part(4) / Limits::GRANT_BYTES).clamp(1024, default.leases.grants_max);
         Self { state, leases: Limits { grants_max, ..default.leases }, ..default }
@@ -66,7 +65,6 @@ impl Default for Config {
             pack_idle: Duration::from_millis(300),
             pack_delay: Duration::from_secs(5),
             pack_cold: Duration::from_secs(600),
-            held_bytes_max: 128 << 20,
             lead_timeout: Duration::from_secs(60),
         }
     }

@@ -48,21 +48,27 @@ pub struct StateConfig {
     pub cache_bytes: usize,
     /// Inline bytes that may wait to be packed; past it writers are told that there is no room.
     pub staged_bytes_max: usize,
+    /// Bytes of the log kept for what cannot be packed, past which it is written to the log anew. The log has to have room for as much beside
+    /// what it keeps between two checkpoints.
+    pub held_bytes_max: u64,
 }
 
 impl StateConfig {
-    /// Staged bytes at which packing begins at once.
-    pub(crate) fn staged_bytes_much(&self) -> usize {
-        self.staged_bytes_max / 4
+    /// Whether so much is staged that it is to be packed at once: a quarter of either bound.
+    pub(crate) fn is_much(&self, now: &Staged) -> bool {
+        now.bytes >= self.staged_bytes_max / 4 || now.held_bytes >= self.held_bytes_max / 4
     }
 }
 
-/// Bytes of the log kept for staged stripes at which packing begins at once.
-pub(crate) const HELD_BYTES_MUCH: u64 = 32 << 20;
-
 impl Default for StateConfig {
     fn default() -> Self {
-        Self { overlay_bytes: 32 << 20, overlay_bytes_max: 128 << 20, cache_bytes: 64 << 20, staged_bytes_max: 16 << 20 }
+        Self {
+            overlay_bytes: 32 << 20,
+            overlay_bytes_max: 128 << 20,
+            cache_bytes: 64 << 20,
+            staged_bytes_max: 16 << 20,
+            held_bytes_max: 128 << 20,
+        }
     }
 }
 
@@ -97,12 +103,11 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// A fresh state in memory.
-    pub(crate) fn in_memory(metrics: Metrics) -> Result<Arc<Self>, StateError> {
+    /// A fresh state in memory; of `config` only the bounds on what is staged count.
+    pub(crate) fn in_memory(config: StateConfig, metrics: Metrics) -> Result<Arc<Self>, StateError> {
         let mut layers = Layers::default();
         initialise(&mut layers)?;
-        let unbounded =
-            StateConfig { overlay_bytes: usize::MAX, overlay_bytes_max: usize::MAX, cache_bytes: 0, staged_bytes_max: 16 << 20 };
+        let unbounded = StateConfig { overlay_bytes: usize::MAX, overlay_bytes_max: usize::MAX, cache_bytes: 0, ..config };
         Ok(Arc::new(Self::build(layers, None, None, Reached::default(), unbounded, metrics)))
     }
 
@@ -309,7 +314,7 @@ impl State {
         self.staged_bytes.store(now.bytes, Ordering::Relaxed);
         self.metrics.staged_bytes.set(now.bytes as i64);
         let first = was_empty && now.stripes > 0;
-        if first || sparse || now.bytes >= self.config.staged_bytes_much() || now.held_bytes >= HELD_BYTES_MUCH {
+        if first || sparse || self.config.is_much(&now) {
             self.packable.notify_one();
         }
     }

@@ -6,13 +6,15 @@ use crate::content::{self, CELL};
 use crate::history::{Answer, Op};
 use crate::plan::PATHS;
 use crate::recorder::Recorder;
+use bytes::Bytes;
 use holdfast_meta_client::ids::IdPool;
 use holdfast_meta_client::{Meta, MetaError, MetaResult};
 use holdfast_objstore_base::sim::Rng;
-use holdfast_objstore_client::{Objects, StripeWrite};
-use holdfast_objstore_proto::InodeId;
-use holdfast_objstore_proto::meta::{Bucket, Command, Extent, Owner, PutObject, Reply};
+use holdfast_objstore_client::{Error as ObjectsError, Objects, StripeWrite};
+use holdfast_objstore_proto::meta::{Bucket, Command, Extent, Inline, Owner, PutObject, Reply};
 use holdfast_objstore_proto::shard::Hint;
+use holdfast_objstore_proto::stripe::INLINE_BYTES_MAX;
+use holdfast_objstore_proto::{InodeId, StripeId, StripeMeta};
 use std::sync::Arc;
 
 pub struct Gateway {
@@ -67,23 +69,20 @@ impl Gateway {
     }
 
     async fn try_put(&mut self, path: usize, ino: InodeId, cells: u32, id: u32) -> Answer {
-        let (mut stripes, mut extents) = (Vec::new(), Vec::new());
+        let (mut stripes, mut inline, mut extents) = (Vec::new(), Vec::new(), Vec::new());
         if cells > 0 {
             let stripe = match self.ids.stripe().await {
                 Ok(id) => id,
                 Err(e) => return Answer::Refused(e.to_string()),
             };
-            let (session, epoch) = self.meta.session();
-            let hint = Hint { bucket: self.bucket.id.0, inode: ino, chunk: 0 };
-            let data = vec![content::make(id, 0, cells)];
-            let write = StripeWrite { id: stripe, code: self.bucket.code, data, session, epoch, hint };
-            let written = match self.objects.write(write).await {
-                Ok(written) => self.objects.flush(vec![written]).await,
-                Err(e) => Err(e),
-            };
-            match written {
-                Ok(stable) => stripes = stable,
-                Err(e) => return Answer::Refused(e.to_string()),
+            let data = content::make(id, 0, cells);
+            if data.len() <= INLINE_BYTES_MAX && self.meta.inline_room(data.len()) {
+                inline.push(Inline { stripe, data });
+            } else {
+                match self.write(stripe, ino, data).await {
+                    Ok(stable) => stripes = stable,
+                    Err(e) => return Answer::Refused(e.to_string()),
+                }
             }
             extents.push(Extent { offset: 0, len: cells * CELL as u32, stripe, stripe_offset: 0 });
         }
@@ -94,6 +93,7 @@ impl Gateway {
             size: u64::from(cells) * CELL as u64,
             extents,
             stripes: stripes.clone(),
+            inline,
             info: Default::default(),
             owner: Owner { uid: 0, gid: 0 },
             condition: Default::default(),
@@ -110,6 +110,13 @@ impl Gateway {
                 answer
             }
         }
+    }
+
+    async fn write(&self, id: StripeId, inode: InodeId, data: Bytes) -> Result<Vec<Arc<StripeMeta>>, ObjectsError> {
+        let (session, epoch) = self.meta.session();
+        let hint = Hint { bucket: self.bucket.id.0, inode, chunk: 0 };
+        let written = self.objects.write(StripeWrite { id, code: self.bucket.code, data: vec![data], session, epoch, hint }).await?;
+        self.objects.flush(vec![written]).await
     }
 
     async fn delete(&mut self, path: usize) {
@@ -155,8 +162,12 @@ impl Gateway {
                 continue;
             }
             let len = (to - e.offset) as u32;
-            let pieces = self.objects.read(&e.stripe, e.stripe_offset..e.stripe_offset + len).await.map_err(|e| e.to_string())?;
-            out[e.offset as usize..to as usize].copy_from_slice(&pieces.concat());
+            let range = e.stripe_offset..e.stripe_offset + len;
+            let data = match &e.inline {
+                Some(data) => data[range.start as usize..range.end as usize].to_vec(),
+                None => self.objects.read(&e.stripe, range).await.map_err(|e| e.to_string())?.concat(),
+            };
+            out[e.offset as usize..to as usize].copy_from_slice(&data);
         }
         Ok(out)
     }

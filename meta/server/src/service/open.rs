@@ -94,7 +94,7 @@ impl Service {
     /// The same with a clock and bounds of the caller's.
     pub fn in_memory_with(config: Config, clock: Arc<dyn Clock>) -> Arc<Self> {
         let metrics = Metrics::default();
-        let state = State::in_memory(metrics.clone()).expect("memory holds a fresh state");
+        let state = State::in_memory(config.state.clone(), metrics.clone()).expect("memory holds a fresh state");
         let log = Solo::open(clock.clone(), state.clone()).expect("memory does not fail");
         let service = Self::assemble(state, log, clock, config, metrics);
         service.core.start_orphans();

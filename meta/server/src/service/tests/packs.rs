@@ -190,7 +190,8 @@ async fn much_staged_is_packed_at_once_and_beyond_the_bound_there_is_no_room() {
 
 #[tokio::test]
 async fn what_cannot_be_packed_is_written_to_the_log_anew_and_lets_go_of_old_entries() {
-    let service = Service::in_memory_with(Config { held_bytes_max: 100 << 10, ..quick() }, Arc::new(clock()));
+    let state = StateConfig { held_bytes_max: 100 << 10, ..StateConfig::default() };
+    let service = Service::in_memory_with(Config { state, ..quick() }, Arc::new(clock()));
     let store = Arc::new(Store::default());
     store.broken.store(true, Ordering::SeqCst);
     store.serve(&service);

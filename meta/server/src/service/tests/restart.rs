@@ -21,7 +21,7 @@ fn log_config() -> raft::Config {
     c.log.segment_bytes = 256 << 10;
     c.checkpoint_bytes = 128 << 10;
     c.wal_bytes_max = 1 << 20;
-    c.log.segments_max = 32;
+    c.log.segments_max = 64;
     c
 }
 

@@ -232,7 +232,7 @@ impl MetaLog for Gate {
 /// A service in memory over a log that `wrap` makes of the in-memory one.
 pub fn service_over(config: Config, clock: Arc<dyn Clock>, wrap: impl FnOnce(SharedLog) -> SharedLog) -> Arc<Service> {
     let metrics = Metrics::default();
-    let state = crate::state::State::in_memory(metrics.clone()).expect("a fresh state");
+    let state = crate::state::State::in_memory(config.state.clone(), metrics.clone()).expect("a fresh state");
     let log = wrap(Solo::open(clock.clone(), state.clone()).expect("a log"));
     let service = Service::assemble(state, log, clock, config, metrics);
     service.core.start_orphans();

@@ -7,7 +7,6 @@
 
 use super::super::core::Core;
 use super::Backoff;
-use crate::state::HELD_BYTES_MUCH;
 use bytes::Bytes;
 use holdfast_meta_core::limits::INLINE_BYTES_MAX;
 use holdfast_meta_core::read::{self, Gathered, PackBounds, Place};
@@ -131,7 +130,7 @@ impl Packer {
                 continue;
             }
             let until = *since.get_or_insert_with(Instant::now) + config.pack_delay;
-            if now.bytes >= config.state.staged_bytes_much() || now.held_bytes >= HELD_BYTES_MUCH || Instant::now() >= until {
+            if config.state.is_much(&now) || Instant::now() >= until {
                 return;
             }
             tokio::select! {
@@ -243,7 +242,7 @@ impl Packer {
 
     /// Writes to the log anew what keeps too much of it; false when the service is over.
     async fn relieve(&mut self) -> bool {
-        if self.core.state.staged_now().held_bytes < self.core.config.held_bytes_max {
+        if self.core.state.staged_now().held_bytes < self.core.config.state.held_bytes_max {
             return true;
         }
         let mut all = self.core.state.staged_all().into_iter().peekable();
