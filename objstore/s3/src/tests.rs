@@ -61,11 +61,18 @@ impl Rig {
         let ino = self.session.ids.inode().await.unwrap();
         let length = content.iter().map(|b| b.len() as u64).sum();
         let body = self.ingest(ino, whole(content), Some(length)).await.unwrap();
-        let (size, extents) = (body.size, body.extents);
-        let command = |stripes| put_command(&self.bucket, key, ino, size, extents, stripes);
+        self.commit(key, ino, body).await;
+        ino
+    }
+
+    async fn commit(&self, key: &str, ino: InodeId, body: Ingested) {
+        let (size, extents, inline) = (body.size, body.extents, body.inline);
+        let command = |stripes| match put_command(&self.bucket, key, ino, size, extents, stripes) {
+            Command::PutObject(put) => Command::PutObject(PutObject { inline, ..put }),
+            other => other,
+        };
         let reply = body.stripes.commit(&self.session, command).await.unwrap();
         assert!(matches!(reply, Reply::Put { .. }));
-        ino
     }
 
     /// The bytes of an inode, as a GET reads them.

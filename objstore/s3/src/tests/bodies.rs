@@ -120,3 +120,21 @@ async fn a_body_that_stood_still_is_answered_request_timeout() {
     let refused = rig.ingest(InodeId(0), StreamingBlob::wrap(begun), Some(MIB)).await.err().unwrap();
     assert_eq!((refused.code(), refused.status_code().unwrap().as_u16()), (&S3ErrorCode::RequestTimeout, 400));
 }
+
+#[tokio::test]
+async fn a_small_body_travels_in_its_commit_and_is_read_back() {
+    let rig = Rig::new(64 * MIB).await;
+    rig.local.set_inline_bytes_max(30_000);
+    for (key, length, declared) in
+        [("known", 5000, true), ("chunked", 16 << 10, false), ("no room", 10_000, true), ("large", 16_385, false)]
+    {
+        let ino = rig.session.ids.inode().await.unwrap();
+        let pieces = vec![Bytes::from(vec![1; 1000]), Bytes::from(vec![2; length - 1000])];
+        let body = rig.ingest(ino, whole(pieces), declared.then_some(length as u64)).await.unwrap();
+        assert_eq!((body.size, body.inline.len()), (length as u64, ["known", "chunked"].contains(&key) as usize), "{key}");
+        rig.commit(key, ino, body).await;
+        let content = rig.content(ino, length as u64).await.unwrap();
+        assert!(content == [vec![1; 1000], vec![2; length - 1000]].concat(), "{key}");
+    }
+    assert_eq!((rig.fake.counts().writes, rig.door.budget.bytes_used()), (2, 0));
+}
