@@ -88,7 +88,7 @@ pub async fn object(door: &Arc<Inner>, r: S3Request<CopyObjectInput>) -> S3Resul
             if session.meta.getattr(attr.ino).await.map_or(true, |(now, _)| now.change != attr.change) {
                 continue;
             }
-            let command = |stripes| Command::PutObject(PutObject { extents: body.extents, stripes, ..put });
+            let command = |stripes| Command::PutObject(PutObject { extents: body.extents, stripes, inline: body.inline, ..put });
             body.stripes.commit(&session, command).await
         };
         let (attr, etag) = match copied {
