@@ -9,6 +9,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("objstore/ec", &["objstore-base", "objstore-proto"]),
     ("objstore/osd", &["objstore-base", "objstore-proto"]),
     ("objstore/client", &["objstore-base", "objstore-proto", "objstore-ec"]),
+    ("objstore/repair", &["objstore-base", "objstore-proto", "objstore-client"]),
     ("objstore/s3", &["objstore-base", "objstore-proto", "objstore-client", "meta-client"]),
     ("meta/core", &["objstore-base", "objstore-proto", "objstore-ec"]),
     ("meta/log", &["objstore-base", "objstore-osd"]),

@@ -142,6 +142,24 @@ pub enum Admin {
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
     },
+    /// Replace, add, drain, remove and list OSDs, while the cluster serves
+    #[command(subcommand)]
+    Osd(AdminOsd),
+    /// Look at everything that is stored, and have repaired what is wrong; shows how far it is until it is done
+    #[command(
+        after_help = "Example:\n  holdfast admin scrub --deep --data ./data\n\nA light scrub reads the head of every shard, a deep one every block. Interrupting the command leaves the scrub running."
+    )]
+    Scrub {
+        /// Read every block and verify its checksum
+        #[arg(long)]
+        deep: bool,
+        /// Return at once
+        #[arg(long)]
+        detach: bool,
+        /// Any data folder of the cluster
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+    },
     /// Print all metrics in the Prometheus text format
     #[command(after_help = "Example:\n  holdfast admin metrics --data ./data | grep flush")]
     Metrics {
@@ -149,6 +167,71 @@ pub enum Admin {
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
     },
+}
+
+#[derive(Subcommand)]
+pub enum AdminOsd {
+    /// Make an OSD anew, empty, and fill it from the others: in its place, or in NEWDIR
+    #[command(
+        after_help = "Examples:\n  holdfast admin osd replace 2 --data ./data\n  holdfast admin osd replace 2 /mnt/newdisk --data ./data"
+    )]
+    Replace {
+        /// Its number
+        #[arg(value_name = "N")]
+        osd: u16,
+        /// An empty or missing folder; without it the same place is formatted anew
+        #[arg(value_name = "NEWDIR")]
+        dir: Option<PathBuf>,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Add an OSD in a folder
+    #[command(after_help = "Example:\n  holdfast admin osd add /mnt/disk7 --data ./data")]
+    Add {
+        /// An empty or missing folder, or a data folder of the cluster
+        #[arg(value_name = "NEWDIR")]
+        dir: PathBuf,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Move everything off an OSD, so that it can be removed
+    #[command(after_help = "Example:\n  holdfast admin osd drain 2 --data ./data")]
+    Drain {
+        /// Its number
+        #[arg(value_name = "N")]
+        osd: u16,
+        /// Let it take part again instead
+        #[arg(long)]
+        cancel: bool,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Take an OSD that holds nothing any more out of the cluster
+    #[command(after_help = "Example:\n  holdfast admin osd remove 2 --data ./data")]
+    Remove {
+        /// Its number
+        #[arg(value_name = "N")]
+        osd: u16,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// List OSDs with their states
+    #[command(after_help = "Example:\n  holdfast admin osd list --data ./data")]
+    List {
+        #[command(flatten)]
+        of: Of,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Which cluster is asked.
+#[derive(Args)]
+pub struct Of {
+    /// Any data folder of the cluster
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
 }
 
 #[derive(Subcommand)]

@@ -3,7 +3,7 @@
 //! What always holds: nothing is written before every device has been looked at and somebody has said yes; a device that holds
 //! anything known is refused and left as it is. A device is known by the id of the volume on it, whatever it is called today.
 
-use crate::layout::{self, FILE, Layout, OsdPlace, State};
+use crate::layout::{self, FILE, Layout, Life, OsdPlace, State};
 use anyhow::{Context, bail, ensure};
 use holdfast_objstore_base::real::device::{self, DeviceFacts};
 use holdfast_objstore_base::real::probe::{Contents, contents};
@@ -59,7 +59,7 @@ pub fn examine(disk: &RealDisk, named: &[PathBuf], meta: PathBuf, code: Option<C
             }
             let cluster = u128::from_str_radix(&known.cluster, 16).with_context(|| format!("the cluster id in {FILE} is damaged"))?;
             let places = find(disk, &named, known.osds)?;
-            Ok(layout::finish(false, cluster, stored, vec![meta], places))
+            Ok(layout::finish(false, cluster, stored, vec![meta], places).at(known.epoch, known.next_osd))
         }
     }
 }
@@ -77,7 +77,7 @@ fn new_layout(disk: &RealDisk, named: Vec<PathBuf>, meta: PathBuf, code: Option<
         random_bytes(&mut id);
         let device = Some(format!("{:032x}", u128::from_le_bytes(id)));
         let path = path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?.to_string();
-        Ok(OsdPlace { id: i as u16, dir: 0, path, device })
+        Ok(OsdPlace { id: i as u16, dir: 0, path, device, life: Life::default() })
     };
     let places = named.iter().enumerate().map(place).collect::<anyhow::Result<_>>()?;
     Ok(layout::finish(true, random, code, vec![meta], places))

@@ -26,6 +26,12 @@ pub struct ClusterFile {
     /// All data folders, absolute, as they were last started.
     pub dirs: Vec<PathBuf>,
     pub osds: Vec<OsdPlace>,
+    /// Raised by every change of the set of OSDs: of files that differ the one with the highest epoch counts.
+    #[serde(default)]
+    pub epoch: u64,
+    /// The number of the next OSD that is added: numbers are never given twice.
+    #[serde(default)]
+    pub next_osd: u16,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +51,31 @@ pub struct OsdPlace {
     /// Of an OSD on a block device: the id of the volume on it, as hex.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
+    #[serde(default)]
+    pub life: Life,
+}
+
+/// What is known of an OSD outside of it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Life {
+    pub state: Standing,
+    /// The id of its log as hex; empty: it was not opened yet.
+    pub log: String,
+    /// The open epoch of its log at the last start, and the last record that was stable at the last stop. A log that shows less went back in time.
+    pub opened: u64,
+    pub stable: u64,
+}
+
+/// What an OSD is there for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Standing {
+    #[default]
+    In,
+    /// It is being made in its place, with the log id above: a start ends what was begun.
+    Forming,
+    /// It gets nothing new, and what it has is moved elsewhere.
+    Draining,
 }
 
 /// A cluster whose folders were looked at and may be used.
@@ -57,6 +88,8 @@ pub struct Layout {
     pub dirs: Vec<PathBuf>,
     pub osds: Vec<(OsdId, PathBuf)>,
     pub places: Vec<OsdPlace>,
+    pub epoch: u64,
+    next_osd: u16,
 }
 
 impl Layout {
@@ -70,23 +103,64 @@ impl Layout {
         self.home().join("credentials")
     }
 
+    /// As the cluster file of this epoch says.
+    pub fn at(self, epoch: u64, next_osd: u16) -> Layout {
+        Layout { epoch, next_osd, ..self }
+    }
+
+    pub fn place(&self, osd: OsdId) -> Option<&OsdPlace> {
+        self.places.iter().find(|p| p.id == osd.0)
+    }
+
+    /// The number that an added OSD gets.
+    pub fn next_osd(&self) -> u16 {
+        self.places.iter().map(|p| p.id + 1).max().unwrap_or(0).max(self.next_osd)
+    }
+
+    /// Changes the places of OSDs: what is written next has a higher epoch.
+    pub fn change(&mut self, change: impl FnOnce(&mut Vec<OsdPlace>)) {
+        self.next_osd = self.next_osd();
+        change(&mut self.places);
+        self.places.sort_by_key(|p| p.id);
+        self.epoch += 1;
+        self.osds = self.places.iter().map(|p| (OsdId(p.id), self.dirs[p.dir].join(&p.path))).collect();
+    }
+
+    /// Takes a folder in, and writes the cluster file to it; answers its index. A folder that is in already stays where it is.
+    pub fn take_in(&mut self, disk: &dyn Disk, dir: &Path) -> anyhow::Result<usize> {
+        if let Some(index) = self.dirs.iter().position(|d| d == dir) {
+            return Ok(index);
+        }
+        disk.create_dir_all(dir)?;
+        self.dirs.push(dir.to_path_buf());
+        self.write_one(disk, self.dirs.len() - 1, State::Ready)?;
+        Ok(self.dirs.len() - 1)
+    }
+
+    fn write_one(&self, disk: &dyn Disk, index: usize, state: State) -> anyhow::Result<()> {
+        let file = ClusterFile {
+            format: FORMAT,
+            cluster: format!("{:032x}", self.cluster),
+            state,
+            code: self.code.to_string(),
+            index,
+            dirs: self.dirs.clone(),
+            osds: self.places.clone(),
+            epoch: self.epoch,
+            next_osd: self.next_osd,
+        };
+        disk.write_small(&self.dirs[index].join(FILE), &serde_json::to_vec_pretty(&file)?, 0o644)?;
+        Ok(())
+    }
+
     /// Writes `holdfast.json` to every folder: first as `Formatting`, when all is formatted as `Ready`.
     pub fn write(&self, disk: &dyn Disk, state: State) -> anyhow::Result<()> {
         for (index, dir) in self.dirs.iter().enumerate() {
             if state == State::Ready && !self.fresh && read(disk, dir)?.is_none() {
                 continue; // a lost folder stays as it is
             }
-            let file = ClusterFile {
-                format: FORMAT,
-                cluster: format!("{:032x}", self.cluster),
-                state,
-                code: self.code.to_string(),
-                index,
-                dirs: self.dirs.clone(),
-                osds: self.places.clone(),
-            };
             disk.create_dir_all(dir)?;
-            disk.write_small(&dir.join(FILE), &serde_json::to_vec_pretty(&file)?, 0o644)?;
+            self.write_one(disk, index, state)?;
         }
         Ok(())
     }
@@ -135,9 +209,9 @@ pub fn examine(disk: &dyn Disk, dirs: &[PathBuf], osds: Option<u16>, code: Optio
             None => refuse_foreign(disk, dir)?,
         }
     }
-    match files.iter().flatten().next() {
+    match files.iter().flatten().max_by_key(|f| f.epoch) {
         None => new_layout(dirs, osds, code, random),
-        Some(known) => known_layout(dirs, &files, known.clone(), osds, code),
+        Some(known) => known_layout(disk, dirs, &files, known.clone(), osds, code),
     }
 }
 
@@ -169,12 +243,67 @@ fn new_layout(dirs: Vec<PathBuf>, osds: Option<u16>, code: Option<Code>, random:
     ensure!(count <= 64, "{count} OSDs are too many for one process: at most 64");
     let code = code.unwrap_or_else(|| Code::default_for(count));
     code.carried_by(count).map_err(anyhow::Error::msg)?;
-    let place = |i| OsdPlace { id: i as u16, dir: if dirs.len() > 1 { i } else { 0 }, path: format!("osd.{i}"), device: None };
+    let place = |i| OsdPlace {
+        id: i as u16,
+        dir: if dirs.len() > 1 { i } else { 0 },
+        path: format!("osd.{i}"),
+        device: None,
+        life: Life::default(),
+    };
     let places = (0..count).map(place).collect();
     Ok(finish(true, random, code, dirs, places))
 }
 
+/// The folders of a known cluster in the order of its file: those that were named by what their own files say, others where they
+/// were last, and what is missing or empty in the places left over.
+fn order(disk: &dyn Disk, named: &[PathBuf], files: &[Option<ClusterFile>], known: &ClusterFile) -> anyhow::Result<Vec<PathBuf>> {
+    let mut ordered: Vec<Option<PathBuf>> = vec![None; known.dirs.len()];
+    for (dir, file) in named.iter().zip(files) {
+        let Some(f) = file else { continue };
+        let (was, is) = (&f.dirs[f.index], known.dirs.get(f.index));
+        ensure!(
+            f.epoch == known.epoch || is == Some(was),
+            "{} was taken out of this cluster while OSDs were replaced or removed; leave it out, nothing was changed",
+            dir.display()
+        );
+        ensure!(ordered[f.index].is_none(), "{} is a copy of another data folder of this cluster", dir.display());
+        ordered[f.index] = Some(dir.clone());
+    }
+    let moved = ordered.iter().zip(&known.dirs).any(|(now, was)| now.as_ref().is_some_and(|now| now != was));
+    ensure!(
+        !moved || named.len() >= known.dirs.len(),
+        "this cluster has {} data folders, some of them were moved, and {} were named: name all of {}",
+        known.dirs.len(),
+        named.len(),
+        known.dirs.iter().map(|d| d.display().to_string()).collect::<Vec<_>>().join(" ")
+    );
+    // Folders that came later need not be named: they are where the file says.
+    for (index, place) in ordered.iter_mut().enumerate().filter(|(_, place)| place.is_none()) {
+        let there = read(disk, &known.dirs[index])?;
+        *place = there.filter(|f| f.cluster == known.cluster && f.index == index).map(|_| known.dirs[index].clone());
+    }
+    let mut absent: Vec<PathBuf> = named.iter().zip(files).filter(|(_, f)| f.is_none()).map(|(d, _)| d.clone()).collect();
+    for (index, place) in ordered.iter_mut().enumerate().filter(|(_, place)| place.is_none()) {
+        // One that was named by the name it had goes to its own place, others in order.
+        let at = absent.iter().position(|d| *d == known.dirs[index]);
+        let any = || (!absent.is_empty()).then_some(0);
+        *place = Some(at.or_else(any).map_or_else(|| known.dirs[index].clone(), |at| absent.remove(at)));
+    }
+    for dir in absent {
+        ensure!(
+            !disk.exists(&dir) || disk.list(&dir)?.is_empty(),
+            "this cluster has {} data folders and {} is none of them: {}",
+            known.dirs.len(),
+            dir.display(),
+            known.dirs.iter().map(|d| d.display().to_string()).collect::<Vec<_>>().join(" ")
+        );
+        tracing::warn!("{} is no data folder of this cluster any more: leave it out", dir.display());
+    }
+    Ok(ordered.into_iter().flatten().collect())
+}
+
 fn known_layout(
+    disk: &dyn Disk,
     dirs: Vec<PathBuf>,
     files: &[Option<ClusterFile>],
     known: ClusterFile,
@@ -193,33 +322,20 @@ fn known_layout(
         }
     }
     ensure!(
-        dirs.len() == known.dirs.len(),
-        "this cluster has {} data folders and {} were named: {}",
-        known.dirs.len(),
-        dirs.len(),
-        known.dirs.iter().map(|d| d.display().to_string()).collect::<Vec<_>>().join(" ")
-    );
-    ensure!(
         known.osds.iter().all(|o| o.device.is_none()),
         "the OSDs of this cluster lie on block devices; start it with: holdfast up --meta {}",
         known.dirs[0].display()
     );
-    // Folders are put in the order their files say; what is missing or empty takes the places left over, in order.
-    let mut ordered: Vec<Option<PathBuf>> = vec![None; dirs.len()];
-    for (dir, file) in dirs.iter().zip(files) {
-        if let Some(f) = file {
-            ensure!(ordered[f.index].is_none(), "{} is a copy of another data folder of this cluster", dir.display());
-            ordered[f.index] = Some(dir.clone());
-        }
-    }
-    let mut unplaced = dirs.iter().zip(files).filter(|(_, f)| f.is_none()).map(|(d, _)| d.clone());
+    let ordered = order(disk, &dirs, files, &known)?;
     ensure!(
-        ordered[0].is_some(),
+        disk.exists(&ordered[0].join(FILE)),
         "{} is missing or empty: it keeps the cluster's metadata; bring it back and start again, nothing was changed",
         known.dirs[0].display()
     );
-    let dirs: Vec<PathBuf> = ordered.into_iter().map(|d| d.or_else(|| unplaced.next())).map(|d| d.expect("as many as places")).collect();
-    if let Some(n) = osds {
+    // Once OSDs were added or removed, the number is that of the first start.
+    if let Some(n) = osds
+        && known.epoch == 0
+    {
         ensure!(n as usize == known.osds.len(), "this cluster has {} OSDs, --osds {n} does not match", known.osds.len());
     }
     let stored: Code = known.code.parse().map_err(anyhow::Error::msg)?;
@@ -227,11 +343,11 @@ fn known_layout(
         ensure!(c == stored, "this cluster was made with --code {stored}, --code {c} does not match");
     }
     let cluster = u128::from_str_radix(&known.cluster, 16).context("the cluster id in holdfast.json is damaged")?;
-    ensure!(known.osds.iter().all(|o| o.dir < dirs.len()), "holdfast.json is damaged: an OSD lies in no folder");
-    Ok(finish(false, cluster, stored, dirs, known.osds))
+    ensure!(known.osds.iter().all(|o| o.dir < ordered.len()), "holdfast.json is damaged: an OSD lies in no folder");
+    Ok(finish(false, cluster, stored, ordered, known.osds).at(known.epoch, known.next_osd))
 }
 
 pub(crate) fn finish(fresh: bool, cluster: u128, code: Code, dirs: Vec<PathBuf>, places: Vec<OsdPlace>) -> Layout {
     let osds = places.iter().map(|p| (OsdId(p.id), dirs[p.dir].join(&p.path))).collect();
-    Layout { fresh, cluster, code, dirs, osds, places }
+    Layout { fresh, cluster, code, dirs, osds, places, epoch: 0, next_osd: 0 }
 }

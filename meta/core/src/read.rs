@@ -9,7 +9,7 @@ mod objects;
 mod packs;
 
 pub use crate::record::Stats;
-pub use admin::{Orphans, SessionInfo, missing, orphans, retired, sessions, stats, stripes_live};
+pub use admin::{Orphans, SessionInfo, missing, orphans, retired, sessions, stats, stripe, stripes, stripes_live};
 pub use list::list;
 pub use names::{Staged, extents, getattr, lookup, parent, readdir, readlink};
 pub use objects::{bucket, buckets, resolve, upload_parts, uploads};

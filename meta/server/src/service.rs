@@ -14,6 +14,7 @@ mod open;
 mod opens;
 mod reads;
 mod recall;
+mod repair;
 mod session;
 mod status;
 mod submit;

@@ -3,7 +3,7 @@
 //! What always holds: what it answers about a stripe was true of the OSDs named in the stripe's record; nothing else is
 //! remembered but caches, times and counts. No lock is held over an await, and nothing is spawned on the way of a request but
 //! for shards that came too late for their write.
-//! What it leaves out: repair (it reports to a [`RepairSink`]), fencing, reconciling.
+//! What it leaves out: when to repair (it reports to a [`RepairSink`], and does what [`crate::Upkeep`] asks), fencing, reconciling.
 
 mod cache;
 mod config;
@@ -16,9 +16,12 @@ mod plan;
 mod prefetch;
 mod put;
 mod read;
+mod rebuild;
 mod recent;
+mod reencode;
 mod slot;
 mod space;
+mod upkeep;
 mod write;
 
 pub use config::Config;
@@ -29,16 +32,14 @@ use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_base::budget::Budget;
 use holdfast_objstore_proto::shard::ShardService;
 use holdfast_objstore_proto::{Code, OsdId, StripeMeta};
-use slot::Slot;
+use parking_lot::RwLock;
+use slot::{Slot, Slots};
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 pub struct Cluster {
     me: Weak<Cluster>,
-    /// In order of their ids.
-    slots: Vec<Arc<Slot>>,
-    /// All OSDs that were in service at the start share one flush domain: nobody is faster than another, so nothing is hedged.
-    one_domain: bool,
+    slots: RwLock<Arc<Slots>>,
     config: Config,
     metrics: Metrics,
     write_times: Arc<recent::Recent>,
@@ -58,17 +59,11 @@ impl Cluster {
 
     /// As [`Cluster::new`], with reports of bad shards to `repair`.
     pub fn with_repair(osds: Vec<Arc<dyn ShardService>>, budget: Budget, config: Config, repair: Arc<dyn RepairSink>) -> Arc<Cluster> {
-        let mut slots: Vec<Arc<Slot>> = osds.into_iter().map(Slot::new).collect();
-        slots.sort_by_key(|s| s.osd);
-        assert!(slots.windows(2).all(|w| w[0].osd < w[1].osd), "ids of OSDs are distinct");
-        let mut domains = slots.iter().filter(|s| s.service.failure().is_none()).map(|s| s.domain);
-        let first = domains.next();
-        let one_domain = domains.all(|d| Some(d) == first);
+        let slots = RwLock::new(Arc::new(Slots::new(osds, None)));
         let cache = cache::Cache::new(budget, config.cache_bytes);
         Arc::new_cyclic(|me| Cluster {
             me: me.clone(),
             slots,
-            one_domain,
             config,
             metrics: Metrics::default(),
             write_times: Arc::new(recent::Recent::new()),
@@ -89,9 +84,31 @@ impl Cluster {
         self.cache.bytes()
     }
 
-    fn slot(&self, osd: OsdId) -> Option<&Arc<Slot>> {
-        let at = self.slots.binary_search_by_key(&osd, |s| s.osd).ok()?;
-        Some(&self.slots[at])
+    /// Changes the set of OSDs while the cluster runs: those that were in it before stay as they are, with what they owe. Calls under way end
+    /// with the OSDs they began with.
+    pub fn set_osds(&self, osds: Vec<Arc<dyn ShardService>>) {
+        let mut slots = self.slots.write();
+        *slots = Arc::new(Slots::new(osds, Some(&slots)));
+    }
+
+    /// An OSD that is to be left gets no new shards, and repair moves those it has elsewhere.
+    pub fn set_leaving(&self, osd: OsdId, leaving: bool) {
+        if let Some(slot) = self.slot(osd) {
+            slot.set_leaving(leaving);
+        }
+    }
+
+    fn slots(&self) -> Arc<Slots> {
+        self.slots.read().clone()
+    }
+
+    fn slot(&self, osd: OsdId) -> Option<Arc<Slot>> {
+        self.slots.read().get(osd).cloned()
+    }
+
+    /// All OSDs in service share one flush domain: nobody is faster than another, so nothing is hedged.
+    fn one_domain(&self) -> bool {
+        self.slots.read().one_domain
     }
 }
 
@@ -131,6 +148,6 @@ impl Objects for Cluster {
     }
 
     fn osds(&self) -> Vec<(OsdId, Option<String>)> {
-        self.slots.iter().map(|s| (s.osd, s.service.failure())).collect()
+        self.slots().list.iter().map(|s| (s.osd, s.service.failure())).collect()
     }
 }

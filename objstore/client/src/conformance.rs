@@ -4,7 +4,7 @@
 //! provider with at least six OSDs (or what stands for them) in service.
 //! What it leaves out: faults; a provider's own tests inject those where they arise.
 
-use crate::{Error, Objects, StripeWrite};
+use crate::{Error, Objects, Rebuild, StripeWrite, Upkeep};
 use bytes::Bytes;
 use futures::future::join_all;
 use holdfast_objstore_base::buf::AlignedBuf;
@@ -195,4 +195,90 @@ pub async fn space_shrinks_with_overhead(objects: &dyn Objects) {
     assert!(spaces.iter().all(|s| s.free <= s.total && s.total > 0));
     assert!(spaces.windows(2).all(|w| w[0].total >= w[1].total), "{spaces:?}");
     assert!(spaces[0].total >= spaces[3].total / 100 * 290, "three copies take three times the room");
+}
+
+/// Takes a shard of a stripe away from its OSD, behind the provider's back.
+pub type Lose = Box<dyn Fn(&StripeMeta, usize)>;
+
+/// Runs every check of the seam to background work, each on a provider of its own.
+pub async fn check_upkeep<F>(mut fresh: impl FnMut() -> F)
+where
+    F: Future<Output = (Arc<dyn Upkeep>, Lose)>,
+{
+    let (objects, lose) = fresh().await;
+    lost_shards_are_found_and_made_anew(&*objects, &lose).await;
+    let (objects, lose) = fresh().await;
+    beyond_its_code_nothing_is_made_anew(&*objects, &lose).await;
+    let (objects, _) = fresh().await;
+    a_stripe_is_written_again_in_a_wider_code(&*objects).await;
+    let (objects, lose) = fresh().await;
+    holdings_are_what_records_name(&*objects, &lose).await;
+}
+
+pub async fn lost_shards_are_found_and_made_anew(objects: &dyn Upkeep, lose: &Lose) {
+    for (counter, len) in [(1, 5_000), (2, 300_000)] {
+        let meta = objects.write(stripe(counter, Code::new(4, 2), len)).await.expect("six OSDs are in service");
+        let meta = objects.flush(vec![meta]).await.expect("all OSDs flush").remove(0);
+        let n = meta.code.n();
+        lose(&meta, 0);
+        lose(&meta, n - 1);
+        let lost = 1 | 1 << (n - 1);
+        let seen = objects.examine(&meta, u32::MAX).await;
+        assert_eq!((seen.absent, seen.corrupt, seen.down, seen.good | lost), (lost, 0, 0, ((1 << n) - 1) as u32));
+        let made = objects.rebuild(Rebuild { stripe: meta.clone(), shards: lost, readable: 0, task: 1 }).await.expect("four are left");
+        assert_eq!((made.digest, made.code, made.missing), (meta.digest, meta.code, 0));
+        let seen = objects.examine(&made, u32::MAX).await;
+        assert_eq!(seen.good, ((1 << n) - 1) as u32, "all are there again");
+        (1..n - 1).take(meta.code.m as usize).for_each(|shard| lose(&made, shard));
+        expect(objects, &made, 0..len).await;
+    }
+}
+
+pub async fn beyond_its_code_nothing_is_made_anew(objects: &dyn Upkeep, lose: &Lose) {
+    let meta = objects.write(stripe(1, Code::new(4, 2), 300_000)).await.expect("six OSDs are in service");
+    (0..3).for_each(|shard| lose(&meta, shard));
+    let answer = objects.rebuild(Rebuild { stripe: meta, shards: 0b111, readable: 0, task: 1 }).await;
+    assert!(matches!(answer, Err(Error::Lost { .. })), "{answer:?}");
+}
+
+pub async fn a_stripe_is_written_again_in_a_wider_code(objects: &dyn Upkeep) {
+    for (counter, narrow, wide, len) in [(1, Code::new(2, 2), Code::new(4, 2), 300_000), (2, Code::new(1, 1), Code::new(1, 2), 4_000)] {
+        let old = objects.write(stripe(counter, narrow, len)).await.expect("six OSDs are in service");
+        assert_eq!(objects.fitting(wide, len), Some(wide));
+        let new = objects.reencode(old.clone(), wide, 7).await.expect("six OSDs are in service");
+        assert_eq!((new.id, new.len, new.code, new.codec, new.missing), (old.id, old.len, wide, Codec::for_code(wide), 0));
+        expect(objects, &new, 0..len).await;
+        let gone = old
+            .osds
+            .iter()
+            .enumerate()
+            .map(|(shard, osd)| (*osd, holdfast_objstore_proto::shard::ShardKey { stripe: old.id, shard: shard as u8 }));
+        objects.discard(gone.collect()).await.expect("all OSDs are in service");
+        expect(objects, &new, 0..len).await;
+        assert_eq!(objects.examine(&new, u32::MAX).await.good, ((1 << wide.n()) - 1) as u32);
+    }
+}
+
+pub async fn holdings_are_what_records_name(objects: &dyn Upkeep, lose: &Lose) {
+    let mut named = Vec::new();
+    for counter in 1..=20 {
+        let meta = objects.write(stripe(counter, Code::new(4, 2), 70_000)).await.expect("six OSDs are in service");
+        lose(&meta, 5);
+        named.extend(meta.osds.iter().enumerate().take(5).map(|(shard, osd)| (*osd, meta.id, shard as u8)));
+    }
+    let mut held = Vec::new();
+    for standing in objects.standing() {
+        assert!(standing.up && !standing.leaving);
+        let mut after = None;
+        loop {
+            let page = objects.holdings(standing.osd, after, 7).await.expect("it is in service");
+            assert!(page.len() <= 7 && page.windows(2).all(|w| w[0] < w[1]));
+            let Some(last) = page.last() else { break };
+            after = Some(*last);
+            held.extend(page.iter().map(|k| (standing.osd, k.stripe, k.shard)));
+        }
+    }
+    named.sort();
+    held.sort();
+    assert_eq!(held, named);
 }

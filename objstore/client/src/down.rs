@@ -40,6 +40,9 @@ impl ShardService for DownOsd {
     fn delete(&self, _: Vec<StripeId>) -> BoxFuture<'_, Result<()>> {
         self.fail()
     }
+    fn drop_shards(&self, _: Vec<ShardKey>) -> BoxFuture<'_, Result<()>> {
+        self.fail()
+    }
     fn list(&self, _: Option<ShardKey>, _: usize) -> BoxFuture<'_, Result<Vec<ShardKey>>> {
         self.fail()
     }

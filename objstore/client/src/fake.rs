@@ -5,10 +5,11 @@
 //! was answered. Faults and holds apply only where a test asked for them; nothing is random.
 //! What it leaves out: shards, quorums, caches. A code only decides the shape of the record it answers.
 
-use crate::{Error, Objects, Result, StripeWrite, UsableSpace};
+use crate::{Error, Examined, Objects, Rebuild, Result, Standing, StripeWrite, Upkeep, UsableSpace};
 use bytes::{Bytes, BytesMut};
 use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_base::checksum::crc32c;
+use holdfast_objstore_proto::shard::ShardKey;
 use holdfast_objstore_proto::stripe::{COPIES_BYTES_MAX, STRIPE_BYTES_MAX};
 use holdfast_objstore_proto::{Code, Codec, OsdId, StripeId, StripeMeta, StripeRange};
 use parking_lot::Mutex;
@@ -48,6 +49,8 @@ struct Stored {
     data: Bytes,
     flushed: bool,
     lost: bool,
+    /// Shards that a test took away, as bits.
+    bad: u32,
 }
 
 struct State {
@@ -143,6 +146,13 @@ impl Fake {
         }
     }
 
+    /// A shard of the stripe is gone from its OSD. More than its code can replace, and a rebuild says `Lost`.
+    pub fn lose_shard(&self, stripe: StripeId, shard: usize) {
+        if let Some(s) = self.state.lock().stripes.get_mut(&stripe) {
+            s.bad |= 1 << shard;
+        }
+    }
+
     /// Writes of stripes in `range` fail with `Fenced` from now on.
     pub fn fence(&self, range: StripeRange) {
         self.state.lock().fenced.push(range);
@@ -231,7 +241,7 @@ impl Fake {
         s.live += meta.stored_bytes();
         s.counts.writes += 1;
         s.counts.written_bytes += len as u64;
-        s.stripes.insert(id, Stored { meta: meta.clone(), data, flushed: false, lost: false });
+        s.stripes.insert(id, Stored { meta: meta.clone(), data, flushed: false, lost: false, bad: 0 });
         Ok(meta)
     }
 }
@@ -310,6 +320,74 @@ impl Objects for Fake {
     fn osds(&self) -> Vec<(OsdId, Option<String>)> {
         let s = self.state.lock();
         (0..s.osds).map(|i| (OsdId(i as u16), (i >= s.up).then(|| "the test took it out of service".to_string()))).collect()
+    }
+}
+
+/// Shards are bits here: one that a test lost is absent until it is rebuilt.
+impl Upkeep for Fake {
+    fn examine<'a>(&'a self, stripe: &'a Arc<StripeMeta>, _whole: u32) -> BoxFuture<'a, Examined> {
+        Box::pin(async move {
+            let all = ((1u64 << stripe.code.n()) - 1) as u32;
+            let s = self.state.lock();
+            let absent = s.stripes.get(&stripe.id).filter(|v| v.meta.digest == stripe.digest).map_or(all, |v| v.bad | v.meta.missing);
+            Examined { good: all & !absent, absent, ..Examined::default() }
+        })
+    }
+
+    fn rebuild(&self, r: Rebuild) -> BoxFuture<'_, Result<Arc<StripeMeta>>> {
+        Box::pin(async move {
+            let mut s = self.state.lock();
+            let stored = s.stripes.get_mut(&r.stripe.id).ok_or(Error::Gone { stripe: r.stripe.id })?;
+            if (stored.bad | stored.meta.missing).count_ones() > stored.meta.code.m as u32 {
+                return Err(Error::Lost { stripe: r.stripe.id, why: "the test lost too many shards".into() });
+            }
+            stored.bad &= !r.shards;
+            stored.meta = Arc::new(StripeMeta { missing: stored.meta.missing & !r.shards, ..(*stored.meta).clone() });
+            Ok(stored.meta.clone())
+        })
+    }
+
+    fn reencode(&self, stripe: Arc<StripeMeta>, code: Code, _task: u64) -> BoxFuture<'_, Result<Arc<StripeMeta>>> {
+        Box::pin(async move {
+            let mut s = self.state.lock();
+            if code.n() > s.up {
+                return Err(Error::Unavailable { up: s.up, need: code.n() });
+            }
+            let stored = s.stripes.get_mut(&stripe.id).ok_or(Error::Gone { stripe: stripe.id })?;
+            let osds = (0..code.n() as u16).map(OsdId).collect();
+            stored.bad = 0;
+            stored.meta = Arc::new(StripeMeta { code, codec: Codec::for_code(code), osds, missing: 0, ..(*stripe).clone() });
+            Ok(stored.meta.clone())
+        })
+    }
+
+    fn fitting(&self, code: Code, len: u32) -> Option<Code> {
+        let wanted = if len <= COPIES_BYTES_MAX { code.copies() } else { code };
+        wanted.narrowed(self.state.lock().up)
+    }
+
+    fn holdings(&self, osd: OsdId, after: Option<ShardKey>, max: usize) -> BoxFuture<'_, Result<Vec<ShardKey>>> {
+        Box::pin(async move {
+            let s = self.state.lock();
+            let held = s.stripes.values().filter_map(|v| {
+                let shard = v.meta.osds.iter().position(|o| *o == osd)?;
+                ((v.bad | v.meta.missing) >> shard & 1 == 0).then_some(ShardKey { stripe: v.meta.id, shard: shard as u8 })
+            });
+            Ok(held.filter(|k| after.is_none_or(|a| *k > a)).take(max).collect())
+        })
+    }
+
+    fn discard(&self, _shards: Vec<(OsdId, ShardKey)>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn standing(&self) -> Vec<Standing> {
+        self.osds().into_iter().map(|(osd, why)| Standing { osd, up: why.is_none(), leaving: false }).collect()
+    }
+
+    fn activity(&self) -> u64 {
+        let c = self.state.lock().counts;
+        c.writes + c.reads + c.flushes
     }
 }
 

@@ -10,6 +10,8 @@ pub mod fake;
 mod metrics;
 pub mod objects;
 mod repair;
+mod upkeep;
+mod watched;
 
 pub use cluster::{Cluster, Config, write_quorum};
 pub use down::DownOsd;
@@ -17,3 +19,5 @@ pub use fake::Fake;
 pub use metrics::Metrics;
 pub use objects::*;
 pub use repair::{CountingSink, RepairSink, ShardFault};
+pub use upkeep::{Examined, Rebuild, Standing, Upkeep};
+pub use watched::Watched;

@@ -88,6 +88,12 @@ metrics! {
     prefetches,
     /// Fetches into the cache not begun for want of room
     prefetches_refused,
+    /// Shards made anew from others
+    rebuilt_shards,
+    /// Bytes of shards made anew or written in another code
+    rebuilt_bytes,
+    /// Stripes written again in another code
+    reencoded_stripes,
     /// Stripes deleted
     deletes,
     /// OSDs skipped by a delete because they are out of service; reconciling deletes there later

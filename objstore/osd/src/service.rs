@@ -7,6 +7,7 @@
 
 mod config;
 mod delete;
+mod drop;
 mod dump;
 mod fence;
 mod get;

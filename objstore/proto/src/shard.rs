@@ -1,5 +1,6 @@
 //! The shard protocol: what a client asks of one OSD. An OSD knows no files and no erasure code, and talks to no other.
 
+use crate::stripe::shard_bytes;
 use crate::{Code, Codec, InodeId, OsdId, SessionEpoch, SessionId, StripeId};
 use bytes::Bytes;
 use holdfast_objstore_base::BoxFuture;
@@ -18,6 +19,10 @@ impl std::fmt::Display for ShardKey {
         write!(f, "{}/{}", self.stripe, self.shard)
     }
 }
+
+/// The session under which the cluster's own background work (repair, packing) writes shards. The epoch beside it is then the number
+/// of a task, which grows from task to task.
+pub const TASK_SESSION: SessionId = SessionId(1);
 
 /// Stored beside every shard, so that a log alone tells what it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +115,16 @@ pub trait ShardService: Send + Sync + 'static {
     fn head(&self, key: ShardKey) -> BoxFuture<'_, Result<ShardHead>>;
     /// Forgets every shard of these stripes. Ids that are not held are ignored. Durable with the next flush.
     fn delete(&self, stripes: Vec<StripeId>) -> BoxFuture<'_, Result<()>>;
+    /// Forgets exactly these shards; others of their stripes stay. Keys that are not held are ignored. Durable with the next flush.
+    fn drop_shards(&self, keys: Vec<ShardKey>) -> BoxFuture<'_, Result<()>>;
+    /// Reads all of a shard from the device, its head too, and verifies every block.
+    fn verify(&self, key: ShardKey) -> BoxFuture<'_, Result<ShardHead>> {
+        Box::pin(async move {
+            let head = self.head(key).await?;
+            self.get(key, 0, shard_bytes(head.code, head.stripe_len)).await?;
+            Ok(head)
+        })
+    }
     /// Held keys greater than `after`, in order, at most `limit`.
     fn list(&self, after: Option<ShardKey>, limit: usize) -> BoxFuture<'_, Result<Vec<ShardKey>>>;
     fn space(&self) -> OsdSpace;

@@ -66,6 +66,15 @@ impl Client {
         self.0.delete_bucket(proto::DeleteBucketRequest { name }).await.map_err(said)?;
         Ok(())
     }
+    /// `action`: as the protocol says. Answers what was done, in a sentence.
+    pub async fn osd(&mut self, action: &str, osd: u16, dir: String) -> anyhow::Result<String> {
+        let request = proto::OsdRequest { action: action.into(), osd: osd as u32, dir };
+        Ok(self.0.osd(request).await.map_err(said)?.into_inner().said)
+    }
+    pub async fn scrub(&mut self, deep: bool) -> anyhow::Result<()> {
+        self.0.scrub(proto::ScrubRequest { deep }).await.map_err(said)?;
+        Ok(())
+    }
     pub async fn metrics(&mut self) -> anyhow::Result<String> {
         Ok(self.0.metrics(proto::MetricsRequest {}).await.map_err(said)?.into_inner().text)
     }

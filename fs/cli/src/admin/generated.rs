@@ -35,6 +35,28 @@ pub struct DeleteBucketRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeleteBucketReply {}
+/// dir: absolute, or empty.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OsdRequest {
+    #[prost(string, tag = "1")]
+    pub action: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub osd: u32,
+    #[prost(string, tag = "3")]
+    pub dir: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OsdReply {
+    #[prost(string, tag = "1")]
+    pub said: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ScrubRequest {
+    #[prost(bool, tag = "1")]
+    pub deep: bool,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ScrubReply {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MetricsRequest {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -241,6 +263,50 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("holdfast.admin.v1.Admin", "DeleteBucket"));
             self.inner.unary(req, path, codec).await
         }
+        /// Changes the set of OSDs: action is replace, add, drain, undrain or remove.
+        pub async fn osd(
+            &mut self,
+            request: impl tonic::IntoRequest<super::OsdRequest>,
+        ) -> std::result::Result<tonic::Response<super::OsdReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/holdfast.admin.v1.Admin/Osd",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("holdfast.admin.v1.Admin", "Osd"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Begins a scrub; how far it is, status says.
+        pub async fn scrub(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ScrubRequest>,
+        ) -> std::result::Result<tonic::Response<super::ScrubReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/holdfast.admin.v1.Admin/Scrub",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("holdfast.admin.v1.Admin", "Scrub"));
+            self.inner.unary(req, path, codec).await
+        }
         /// All metrics in the Prometheus text format.
         pub async fn metrics(
             &mut self,
@@ -303,6 +369,16 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::DeleteBucketRequest>,
         ) -> std::result::Result<tonic::Response<super::DeleteBucketReply>, tonic::Status>;
+        /// Changes the set of OSDs: action is replace, add, drain, undrain or remove.
+        async fn osd(
+            &self,
+            request: tonic::Request<super::OsdRequest>,
+        ) -> std::result::Result<tonic::Response<super::OsdReply>, tonic::Status>;
+        /// Begins a scrub; how far it is, status says.
+        async fn scrub(
+            &self,
+            request: tonic::Request<super::ScrubRequest>,
+        ) -> std::result::Result<tonic::Response<super::ScrubReply>, tonic::Status>;
         /// All metrics in the Prometheus text format.
         async fn metrics(
             &self,
@@ -585,6 +661,92 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DeleteBucketSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/holdfast.admin.v1.Admin/Osd" => {
+                    #[allow(non_camel_case_types)]
+                    struct OsdSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::OsdRequest>
+                    for OsdSvc<T> {
+                        type Response = super::OsdReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::OsdRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::osd(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = OsdSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/holdfast.admin.v1.Admin/Scrub" => {
+                    #[allow(non_camel_case_types)]
+                    struct ScrubSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::ScrubRequest>
+                    for ScrubSvc<T> {
+                        type Response = super::ScrubReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ScrubRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::scrub(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ScrubSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -15,6 +15,9 @@ pub trait Control: Send + Sync + 'static {
     /// Makes a tree bucket; `code` empty: the cluster's own.
     fn create_bucket(&self, name: String, code: String) -> BoxFuture<'static, Result<(), String>>;
     fn delete_bucket(&self, name: String) -> BoxFuture<'static, Result<(), String>>;
+    /// Changes the set of OSDs; answers a sentence.
+    fn osd(&self, request: OsdRequest) -> BoxFuture<'static, Result<String, String>>;
+    fn scrub(&self, deep: bool);
     fn metrics(&self) -> String;
 }
 
@@ -41,6 +44,14 @@ impl Admin for Service {
     async fn delete_bucket(&self, request: Request<DeleteBucketRequest>) -> Result<Response<DeleteBucketReply>, Status> {
         self.0.delete_bucket(request.into_inner().name).await.map_err(Status::failed_precondition)?;
         Ok(Response::new(DeleteBucketReply {}))
+    }
+    async fn osd(&self, request: Request<OsdRequest>) -> Result<Response<OsdReply>, Status> {
+        let said = self.0.osd(request.into_inner()).await.map_err(Status::failed_precondition)?;
+        Ok(Response::new(OsdReply { said }))
+    }
+    async fn scrub(&self, request: Request<ScrubRequest>) -> Result<Response<ScrubReply>, Status> {
+        self.0.scrub(request.into_inner().deep);
+        Ok(Response::new(ScrubReply {}))
     }
     async fn metrics(&self, _: Request<MetricsRequest>) -> Result<Response<MetricsReply>, Status> {
         Ok(Response::new(MetricsReply { text: self.0.metrics() }))

@@ -15,6 +15,8 @@ pub async fn run(command: Admin) -> anyhow::Result<()> {
             client.sync(point).await?;
         }
         Admin::DropCaches { data } => Client::by_data(&data).await?.drop_caches().await?,
+        Admin::Osd(command) => super::osd::run(command).await?,
+        Admin::Scrub { deep, detach, data } => super::scrub::run(deep, detach, &data).await?,
         Admin::Metrics { data } => {
             let text = Client::by_data(&data).await?.metrics().await?;
             std::io::stdout().write_all(text.as_bytes())?;

@@ -4,5 +4,7 @@ pub mod admin;
 pub mod bench;
 pub mod dump;
 pub mod fs;
+mod osd;
+mod scrub;
 pub mod status;
 pub mod up;

@@ -16,12 +16,6 @@ pub async fn run(args: Status) -> anyhow::Result<()> {
 
 /// The same facts for a reader. Absent fields show as a dash.
 fn table(s: &Value) -> String {
-    let text = |v: &Value| match v {
-        Value::String(t) => t.clone(),
-        Value::Null => "-".to_string(),
-        other => other.to_string(),
-    };
-    let size = |v: &Value| v.as_u64().map_or("-".to_string(), human);
     let mut out = String::new();
     let mut line = |k: &str, v: String| out.push_str(&format!("{k:<10} {v}\n"));
     line("health", text(&s["health"]));
@@ -31,7 +25,7 @@ fn table(s: &Value) -> String {
     line("cluster", text(&s["cluster"]));
     line("code", format!("{} (kernel {})", text(&s["code"]), text(&s["codec_kernel"])));
     line("s3", text(&s["address"]));
-    line("mounts", s["mounts"].as_array().map_or("-".into(), |m| m.iter().map(&text).collect::<Vec<_>>().join(" ")));
+    line("mounts", s["mounts"].as_array().map_or("-".into(), |m| m.iter().map(text).collect::<Vec<_>>().join(" ")));
     line(
         "space",
         format!("{} used of {}, {} free for data", size(&s["space"]["used"]), size(&s["space"]["total"]), size(&s["space"]["usable_free"])),
@@ -46,7 +40,35 @@ fn table(s: &Value) -> String {
             text(&packs["small_stripes"])
         ),
     );
-    out.push_str(&format!("\n{:<8} {:<10} {:>10} {:>10}  {}\n", "OSD", "STATE", "USED", "FREE", "PATH"));
+    line("repair", repair_line(&s["repair"]));
+    line("scrub", scrub_line(&s["scrub"]));
+    out.push('\n');
+    out.push_str(&osd_table(s));
+    out.push('\n');
+    out.push_str(&super::fs::table(&s["buckets"]));
+    out.push_str(&format!("\n{:<14} {:<20} {:>8}\n", "SESSION", "CLIENT", "GRANTS"));
+    for x in s["sessions"].as_array().into_iter().flatten() {
+        out.push_str(&format!("{:<14} {:<20} {:>8}\n", text(&x["id"]), text(&x["client"]), text(&x["grants"])));
+    }
+    out
+}
+
+fn text(v: &Value) -> String {
+    match v {
+        Value::String(t) => t.clone(),
+        Value::Null => "-".to_string(),
+        other => other.to_string(),
+    }
+}
+
+fn size(v: &Value) -> String {
+    v.as_u64().map_or("-".to_string(), human)
+}
+
+/// A line for each OSD, and why it is not simply up.
+pub fn osd_table(s: &Value) -> String {
+    let mut out = String::new();
+    out.push_str(&format!("{:<8} {:<10} {:>10} {:>10}  {}\n", "OSD", "STATE", "USED", "FREE", "PATH"));
     for o in s["osds"].as_array().into_iter().flatten() {
         out.push_str(&format!(
             "{:<8} {:<10} {:>10} {:>10}  {}\n",
@@ -60,16 +82,54 @@ fn table(s: &Value) -> String {
             out.push_str(&format!("         {why}\n"));
         }
     }
-    out.push('\n');
-    out.push_str(&super::fs::table(&s["buckets"]));
-    out.push_str(&format!("\n{:<14} {:<20} {:>8}\n", "SESSION", "CLIENT", "GRANTS"));
-    for x in s["sessions"].as_array().into_iter().flatten() {
-        out.push_str(&format!("{:<14} {:<20} {:>8}\n", text(&x["id"]), text(&x["client"]), text(&x["grants"])));
-    }
     out
 }
 
-fn human(bytes: u64) -> String {
+/// How far repair is: what waits, how fast it goes, and until when.
+fn repair_line(r: &Value) -> String {
+    let n = |k: &str| r[k].as_u64().unwrap_or(0);
+    let state = r["state"].as_str().unwrap_or("-");
+    let mut line = state.to_string();
+    if state == "walking" {
+        line += &format!(", {} of about {} stripes looked at", n("walked"), n("walk_total"));
+    }
+    if n("queued") > 0 {
+        line += &format!(", {} stripes ({}) to go, {}/s", n("queued"), human(n("queued_bytes")), human(n("rate_bytes_s")));
+    }
+    if let Some(eta) = r["eta_s"].as_u64() {
+        line += &format!(", about {eta} s");
+    }
+    if n("waiting") > 0 {
+        line += &format!(", {} wait for an OSD", n("waiting"));
+    }
+    if n("repaired_stripes") > 0 {
+        line += &format!("; since the start {} stripes ({})", n("repaired_stripes"), human(n("repaired_bytes")));
+    }
+    line
+}
+
+/// The scrub that runs, or the last that ended.
+pub fn scrub_line(s: &Value) -> String {
+    let running = &s["running"];
+    if let Some(depth) = running["depth"].as_str() {
+        let n = |k: &str| running[k].as_u64().unwrap_or(0);
+        return format!("{depth}: {} of about {} stripes, {} read, {} faults", n("stripes"), s["total"], human(n("bytes")), n("faults"));
+    }
+    let last = |k: &str| {
+        s[k]["faults"].as_u64().map(|f| format!("{k} {} stripes, {f} faults, ended {}", s[k]["stripes"], when(&s[k]["ended_ns"])))
+    };
+    match (last("deep"), last("light")) {
+        (None, None) => "none yet".into(),
+        (deep, light) => [deep, light].into_iter().flatten().collect::<Vec<_>>().join("; last "),
+    }
+}
+
+/// A moment, as seconds since 1970: any tool makes a date of it.
+fn when(ns: &Value) -> String {
+    format!("@{}", ns.as_u64().unwrap_or(0) / 1_000_000_000)
+}
+
+pub fn human(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
     let mut unit = 0;

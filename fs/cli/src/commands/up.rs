@@ -15,6 +15,9 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 
+/// Between two looks whether an OSD hangs.
+const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// Everything a start needs, checked.
 struct Prepared {
     layout: Layout,
@@ -42,6 +45,7 @@ pub fn run(args: Up) -> anyhow::Result<()> {
     } else {
         // Folders may have moved since.
         p.layout.write(&disk, State::Ready)?;
+        storage::finish_forming(&p.layout, &disk)?;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(serve(p, Arc::new(disk), keys, args.memory, args.bucket));
@@ -137,6 +141,14 @@ async fn serve(p: Prepared, disk: Arc<RealDisk>, keys: credentials::Credentials,
     let admin = tokio::spawn(admin::server::serve(listener, control, async move {
         let _ = stopped.await;
     }));
+    // Here, where no disk call holds it up.
+    let looked = running.clone();
+    let looking = tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            looked.osds.look();
+        }
+    });
     if let Some(g) = &gateway {
         say(&format!("s3: http://{}", g.address));
     }
@@ -181,6 +193,7 @@ async fn serve(p: Prepared, disk: Arc<RealDisk>, keys: credentials::Credentials,
     };
     drop(stop_admin);
     admin.abort();
+    looking.abort();
     drained?;
     why.map_or(Ok(()), |w| Err(anyhow::anyhow!(w)))
 }

@@ -1,15 +1,18 @@
 //! What the control channel shows of a running cluster.
 
 use super::data::Running;
+use super::osds::Change;
+use crate::admin::proto::OsdRequest;
 use crate::admin::server::Control;
 use holdfast_meta_client::MetaError;
 use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_client::Objects;
-use holdfast_objstore_proto::Code;
 use holdfast_objstore_proto::meta::{Bucket, Command, Owner, Shape};
+use holdfast_objstore_proto::{Code, OsdId};
+use holdfast_objstore_repair::Depth;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub struct Cluster {
@@ -25,7 +28,7 @@ impl Cluster {
     /// Redundancy only: whether what is stored can still lose devices as its code promises.
     fn health(&self, missing_stripes: usize, buckets: &[(Bucket, bool)]) -> (&'static str, Vec<String>) {
         let mut reasons = self.running.losses();
-        let lost = reasons.len();
+        let (lost, repair) = (reasons.len(), self.running.repair.progress());
         let weak: Vec<&Bucket> = buckets.iter().filter(|(b, used)| *used && lost > b.code.m as usize).map(|(b, _)| b).collect();
         for b in &weak {
             reasons.push(format!(
@@ -37,9 +40,18 @@ impl Cluster {
         if missing_stripes > 0 {
             reasons.push(format!("{missing_stripes} stripes wait for a missing shard"));
         }
+        if repair.queued > 0 {
+            reasons.push(format!("{} stripes are being repaired", repair.queued));
+        }
+        if repair.waiting > 0 {
+            reasons.push(format!("{} stripes wait for an OSD that can take a shard", repair.waiting));
+        }
+        if repair.lost > 0 {
+            reasons.push(format!("{} stripes have lost more than their code can replace", repair.lost));
+        }
         let health = match lost {
-            n if n > self.running.layout.code.m as usize || !weak.is_empty() => "failed",
-            0 if missing_stripes == 0 => "ok",
+            n if n > self.running.layout.code.m as usize || !weak.is_empty() || repair.lost > 0 => "failed",
+            0 if reasons.is_empty() => "ok",
             _ => "degraded",
         };
         (health, reasons)
@@ -56,23 +68,28 @@ impl Control for Cluster {
         }
         let usable = r.objects.space(r.layout.code);
         let (mut total, mut used, mut live) = (0, 0, 0);
+        let settled = r.repair.progress().settled();
         let osds: Vec<Value> = r
             .osds
+            .list()
             .iter()
             .map(|o| {
                 let s = o.space();
                 total += s.total;
                 used += s.used;
                 live += s.live;
-                let corrupt = r.reports.corrupt(o.id);
-                let (state, why) = match (o.failure(), o.damage()) {
+                let (state, why) = match (o.failure(), r.damage(o)) {
                     (Some(why), _) => (if o.was_open() { "failed" } else { "lost" }, Some(why)),
-                    (None, Some(what)) => ("damaged", Some(what)),
-                    (None, None) if corrupt > 0 => ("damaged", Some(format!("reads met {corrupt} corrupt shards"))),
-                    (None, None) => ("up", None),
+                    (None, Some(what)) => (if o.rebuilding() { "rebuilding" } else { "damaged" }, Some(what)),
+                    (None, None) if o.draining() && settled => ("drained", Some("no stripe needs it: it may be removed".to_string())),
+                    (None, None) if o.draining() => ("draining", Some("its shards are being moved to the others".to_string())),
+                    (None, None) => match o.slow() {
+                        Some(took) => ("slow", Some(format!("a call has taken {} s and is not answered", took.as_secs()))),
+                        None => ("up", None),
+                    },
                 };
                 json!({ "id": o.id.to_string(), "path": o.path, "state": state, "why": why, "used": s.used, "live": s.live, "free": s.free, "total": s.total,
-                        "domain": o.domain() })
+                        "domain": o.domain(), "corrupt_met": r.reports.corrupt(o.id) })
             })
             .collect();
         let sessions: Vec<Value> = meta
@@ -107,6 +124,8 @@ impl Control for Cluster {
             "metadata": { "applied": meta.applied, "inodes": meta.stats.inodes, "stripes": meta.stats.stripes, "missing": meta.missing, "orphans_queued": meta.orphans_queued,
                           "packs": super::packs::status(&meta),
                           "checkpoints": meta.checkpoints, "recalls": meta.recalls, "evictions": meta.evictions },
+            "repair": r.repair.progress(),
+            "scrub": r.repair.scrub_status(),
             "codec_kernel": holdfast_objstore_ec::kernel_name(),
         })
     }
@@ -158,6 +177,30 @@ impl Control for Cluster {
                 other => format!("the bucket {name} could not be deleted: {other}"),
             })
         })
+    }
+
+    fn osd(&self, request: OsdRequest) -> BoxFuture<'static, Result<String, String>> {
+        let r = self.running.clone();
+        Box::pin(async move {
+            let id = u16::try_from(request.osd).map(OsdId).map_err(|_| format!("there is no osd.{}", request.osd))?;
+            let dir = (!request.dir.is_empty()).then(|| PathBuf::from(&request.dir));
+            let change = match (request.action.as_str(), dir) {
+                ("replace", dir) => Change::Replace(id, dir),
+                ("add", Some(dir)) => Change::Add(dir),
+                ("drain", None) => Change::Drain(id, true),
+                ("undrain", None) => Change::Drain(id, false),
+                ("remove", None) => Change::Remove(id),
+                (other, _) => return Err(format!("{other} is nothing that can be done with an OSD")),
+            };
+            // On the data thread: OSDs are opened where they are served.
+            let changing = r.clone();
+            let changed = r.data.spawn(async move { changing.change_osds(change).await }).await;
+            changed.map_err(|e| format!("the data thread ended: {e}"))?.map_err(|e| format!("{e:#}"))
+        })
+    }
+
+    fn scrub(&self, deep: bool) {
+        self.running.repair.scrub(if deep { Depth::Deep } else { Depth::Light });
     }
 
     fn metrics(&self) -> String {

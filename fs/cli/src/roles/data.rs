@@ -3,10 +3,10 @@
 //! Order of a start: OSDs, object cluster, metadata, the bucket `home`, vfs, mount. An end runs it backwards.
 
 use super::kernel::Kernel;
+use super::osds::{OsdSet, OsdState};
 use super::packs::Packs;
-use super::reconcile;
 use super::reports::Reports;
-use super::storage::{self, OsdState};
+use super::{storage, upkeep};
 use crate::admin::client::SOURCE_PREFIX;
 use crate::layout::Layout;
 use anyhow::anyhow;
@@ -20,9 +20,9 @@ use holdfast_objstore_base::budget::Budget;
 use holdfast_objstore_base::clock::Clock;
 use holdfast_objstore_base::real::{self, RealClock, RealDisk};
 use holdfast_objstore_client::{Cluster, Config as ObjectsConfig, Objects};
-use holdfast_objstore_osd::Osd;
 use holdfast_objstore_proto::StripeMeta;
 use holdfast_objstore_proto::meta::{Command, Owner, Shape};
+use holdfast_objstore_repair::Repair;
 use parking_lot::Mutex;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
@@ -69,8 +69,9 @@ impl Shares {
 pub struct Running {
     pub layout: Layout,
     pub shares: Shares,
-    pub osds: Vec<OsdState>,
+    pub osds: OsdSet,
     pub reports: Arc<Reports>,
+    pub repair: Arc<Repair>,
     pub objects: Arc<Cluster>,
     pub service: Arc<Service>,
     pub vfs: Option<Arc<Vfs>>,
@@ -105,14 +106,28 @@ impl Running {
     /// One sentence for each OSD that does not hold what it should: out of service, or found damaged.
     pub fn losses(&self) -> Vec<String> {
         self.osds
+            .list()
             .iter()
-            .filter_map(|o| match (o.failure(), o.damage(), self.reports.corrupt(o.id)) {
-                (Some(why), ..) => Some(format!("{} is lost: {why}", o.id)),
-                (None, Some(what), _) => Some(format!("{} is damaged: {what}", o.id)),
-                (None, None, n) if n > 0 => Some(format!("{} is damaged: reads met {n} corrupt shards", o.id)),
-                _ => None,
+            .filter_map(|o| match (o.failure(), self.damage(o)) {
+                (Some(why), _) => Some(format!("{} is lost: {why}", o.id)),
+                (None, Some(what)) => Some(format!("{} is damaged: {what}", o.id)),
+                (None, None) => None,
             })
             .collect()
+    }
+
+    /// What an OSD in service lacks of what it should hold, as far as it is known and not repaired yet.
+    pub fn damage(&self, osd: &OsdState) -> Option<String> {
+        if self.repair.progress().settled() {
+            osd.repaired();
+        }
+        if osd.rebuilding() {
+            return Some("it is new and is being filled from the others".into());
+        }
+        osd.damage().or_else(|| match self.repair.suspects(osd.id) {
+            0 => None,
+            n => Some(format!("{n} of its shards are corrupt or missing and wait for repair")),
+        })
     }
 }
 
@@ -162,7 +177,7 @@ async fn run(
     end: oneshot::Sender<End>,
     stopped: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
-    let (running, osds, mounted) = match open(plan).await {
+    let (running, mounted) = match open(plan).await {
         Ok(opened) => opened,
         Err(e) => {
             drop(tell.send(Err(e)));
@@ -172,7 +187,8 @@ async fn run(
     if tell.send(Ok(running.clone())).is_err() {
         return Ok(());
     }
-    start_reconcile(&running, &osds);
+    running.repair.start();
+    let watching = tokio::spawn(upkeep::watch(running.clone()));
     // Each step is taken whatever became of the one before: nothing that can still be saved is left behind.
     let mut trouble = Vec::new();
     let mut note = |what: &str, result: anyhow::Result<()>| {
@@ -184,15 +200,15 @@ async fn run(
     if let Some(vfs) = &running.vfs {
         note("draining the mount", vfs.shutdown().await.map_err(anyhow::Error::from));
     }
+    watching.abort();
+    running.repair.stop().await;
     note("closing the metadata", running.service.shutdown().await.map_err(anyhow::Error::from));
-    for osd in osds {
-        note(&format!("closing {}", osd.superblock().osd), osd.close().await.map_err(anyhow::Error::from));
-    }
+    trouble.extend(running.osds.close().await);
     anyhow::ensure!(trouble.is_empty(), "{}", trouble.join("; "));
     Ok(())
 }
 
-type Opened = (Arc<Running>, Vec<Osd>, Option<Mounted>);
+type Opened = (Arc<Running>, Option<Mounted>);
 
 async fn open(plan: Plan) -> anyhow::Result<Opened> {
     let Plan { layout, mount, bucket, disk, memory } = plan;
@@ -204,17 +220,23 @@ async fn open(plan: Plan) -> anyhow::Result<Opened> {
     tracing::info!("erasure codes use the kernel {kernel}");
     registry.sub_registry_with_prefix("holdfast_ec").register("kernel", "The GF(2^8) kernel in use", Info::new(vec![("kernel", kernel)]));
     let budget = Budget::new(shares.files);
-    let (states, osds, services) = storage::open(&layout, disk.clone(), shares, &mut registry).await?;
-    // A shard that comes too late stays missing until there is repair: until then a slow device is waited for, up to the longest hedge.
-    let config = ObjectsConfig { cache_bytes: shares.files / 2, hedge_min: ObjectsConfig::default().hedge_max, ..ObjectsConfig::default() };
+    let states = storage::open(&layout, disk.clone(), shares, &mut registry).await?;
+    let services = states.iter().map(OsdState::service).collect();
+    let osds = OsdSet::new(layout.clone(), states, disk.clone(), shares);
+    osds.remember()?;
+    let config = ObjectsConfig { cache_bytes: shares.files / 2, ..ObjectsConfig::default() };
     let reports = Arc::new(Reports::default());
     let objects = Cluster::with_repair(services, budget.clone(), config, reports.clone());
+    osds.list().iter().filter(|o| o.draining()).for_each(|o| objects.set_leaving(o.id, true));
     objects.metrics().register(registry.sub_registry_with_prefix("holdfast"));
 
-    let service = storage::open_metadata(&layout, disk, clock.clone(), shares, &mut registry).await?;
+    let service = storage::open_metadata(&layout, disk.clone(), clock.clone(), shares, &mut registry).await?;
     service.reap_stripes(Arc::new(Reaper(objects.clone())));
     service.pack_stripes(Arc::new(Packs { objects: objects.clone(), code: layout.code }));
     ensure_home(&*service, &layout).await?;
+    let repair = upkeep::repair(objects.clone(), service.clone(), disk, layout.home(), clock.clone());
+    repair.metrics().register(registry.sub_registry_with_prefix("holdfast"));
+    reports.attach(repair.sink());
 
     let shared: Arc<dyn MetaService> = service.clone();
     let (vfs, mounted, shown) = match mount {
@@ -228,8 +250,9 @@ async fn open(plan: Plan) -> anyhow::Result<Opened> {
     let running = Running {
         layout,
         shares,
-        osds: states,
+        osds,
         reports,
+        repair,
         objects,
         service,
         vfs,
@@ -237,7 +260,7 @@ async fn open(plan: Plan) -> anyhow::Result<Opened> {
         registry: Mutex::new(registry),
         data: tokio::runtime::Handle::current(),
     };
-    Ok((Arc::new(running), osds, mounted))
+    Ok((Arc::new(running), mounted))
 }
 
 async fn open_mount(
@@ -346,24 +369,4 @@ impl StripeReaper for Reaper {
     fn delete(&self, stripes: Vec<Arc<StripeMeta>>) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async move { self.0.delete(stripes).await.map_err(|e| e.to_string()) })
     }
-}
-
-fn start_reconcile(running: &Arc<Running>, osds: &[Osd]) {
-    let running = running.clone();
-    let osds = osds.iter().map(|o| Arc::new(o.clone()) as _).collect();
-    tokio::spawn(async move {
-        let pass = async {
-            let meta = running.service.connect("reconcile", false, Arc::new(NoEvents)).await?;
-            let deleted = reconcile::pass(osds, meta.clone()).await?;
-            meta.close_session().await;
-            anyhow::Ok(deleted)
-        };
-        match pass.await {
-            Ok(0) => {}
-            Ok(n) => tracing::info!("reconcile: deleted {n} stripes that nothing refers to"),
-            // The end of the process ends its session too.
-            Err(e) if matches!(e.downcast_ref(), Some(MetaError::Evicted)) => tracing::debug!("reconcile was cut short"),
-            Err(e) => tracing::warn!("reconcile stopped, the next start tries again: {e:#}"),
-        }
-    });
 }

@@ -1,18 +1,29 @@
-//! What reads found wrong, counted for each OSD, so that `status` tells of it. Repair will take the same reports.
+//! What reads found wrong: counted for each OSD, and handed to repair once there is one.
 
 use holdfast_objstore_client::{RepairSink, ShardFault};
 use holdfast_objstore_proto::{OsdId, StripeMeta};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Corrupt shards met since the start, by OSD. Bounded by the number of OSDs.
 #[derive(Default)]
-pub struct Reports(Mutex<BTreeMap<OsdId, u64>>);
+pub struct Reports {
+    corrupt: Mutex<BTreeMap<OsdId, u64>>,
+    repair: OnceLock<Arc<dyn RepairSink>>,
+}
 
 impl Reports {
+    /// How many since the start, repaired or not.
     pub fn corrupt(&self, osd: OsdId) -> u64 {
-        self.0.lock().get(&osd).copied().unwrap_or(0)
+        self.corrupt.lock().get(&osd).copied().unwrap_or(0)
+    }
+
+    /// From now on repair hears of everything too.
+    pub fn attach(&self, repair: Arc<dyn RepairSink>) {
+        if self.repair.set(repair).is_err() {
+            tracing::error!("a second repair was attached to one cluster");
+        }
     }
 }
 
@@ -22,7 +33,10 @@ impl RepairSink for Reports {
         if matches!(fault, ShardFault::Corrupt | ShardFault::OtherDigest)
             && let Some(osd) = stripe.osds.get(shard as usize)
         {
-            *self.0.lock().entry(*osd).or_default() += 1;
+            *self.corrupt.lock().entry(*osd).or_default() += 1;
+        }
+        if let Some(repair) = self.repair.get() {
+            repair.report(stripe, shard, fault);
         }
     }
 }

@@ -4,7 +4,8 @@
 //! start is refused.
 
 use super::data::Shares;
-use crate::layout::Layout;
+use super::osds::OsdState;
+use crate::layout::{Layout, Life, Standing};
 use anyhow::{Context, bail, ensure};
 use holdfast_meta_log::raft;
 use holdfast_meta_server::superblock::{self, Found};
@@ -13,10 +14,11 @@ use holdfast_objstore_base::clock::Clock;
 use holdfast_objstore_base::disk::Disk;
 use holdfast_objstore_base::real::{self, RealClock, RealDisk};
 use holdfast_objstore_base::units::{MIB, block_up};
-use holdfast_objstore_client::DownOsd;
+use holdfast_objstore_osd::log;
+use holdfast_objstore_osd::service::superblock::{LOG_DIR, Superblock};
 use holdfast_objstore_osd::{Config, FormatOptions, Inspect, Osd, inspect};
 use holdfast_objstore_proto::OsdId;
-use holdfast_objstore_proto::shard::{OsdSpace, ShardService};
+use holdfast_objstore_proto::shard::ShardService;
 use prometheus_client::registry::Registry;
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -29,40 +31,6 @@ const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = (16 * MIB)..=(64 * MIB);
 const SEGMENTS_PER_DEVICE: u64 = 64;
 /// Of a filesystem's free bytes, the share that is left to others and to the filesystem itself: one part in this many.
 const RESERVE_PARTS: u64 = 20;
-
-/// One OSD of the cluster, in service or not.
-pub struct OsdState {
-    pub id: OsdId,
-    pub path: PathBuf,
-    service: Arc<dyn ShardService>,
-    open: bool,
-    /// Faults this start found in its log: shards that are gone.
-    faults: usize,
-}
-
-impl OsdState {
-    /// Why it is out of service, if it is.
-    pub fn failure(&self) -> Option<String> {
-        self.service.failure()
-    }
-    pub fn space(&self) -> OsdSpace {
-        if self.open { self.service.space() } else { OsdSpace::default() }
-    }
-    /// What this start found broken in it, if it serves all the same.
-    pub fn damage(&self) -> Option<String> {
-        (self.faults > 0).then(|| {
-            format!("{} places of its log were not readable at the start: shards are gone, and are read from the other OSDs", self.faults)
-        })
-    }
-    /// Whether this start could open it.
-    pub fn was_open(&self) -> bool {
-        self.open
-    }
-    /// OSDs with one number share a device: one failure domain.
-    pub fn domain(&self) -> Option<u64> {
-        self.open.then(|| self.service.domain())
-    }
-}
 
 /// Refuses folders that must not be touched. Changes nothing.
 pub fn refuse(layout: &Layout, disk: &dyn Disk) -> anyhow::Result<()> {
@@ -85,6 +53,10 @@ pub fn refuse(layout: &Layout, disk: &dyn Disk) -> anyhow::Result<()> {
         Found::Damaged(why) => bail!("{} is damaged ({why}); restore it, nothing was changed", meta.display()),
     }
     for (id, path) in &layout.osds {
+        // What is being made there is made again.
+        if layout.place(*id).is_some_and(|p| p.life.state == Standing::Forming) {
+            continue;
+        }
         // A device that cannot be read is a lost OSD, which the start itself finds.
         let Ok(found) = inspect(disk, path) else { continue };
         match found {
@@ -103,14 +75,14 @@ pub fn refuse(layout: &Layout, disk: &dyn Disk) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn random_u128() -> u128 {
+pub fn random_u128() -> u128 {
     let mut b = [0; 16];
     real::random_bytes(&mut b);
     u128::from_le_bytes(b)
 }
 
 /// Bytes each OSD may use: its part of what its filesystem has, for several may share one.
-fn parts(layout: &Layout, disk: &RealDisk) -> anyhow::Result<HashMap<OsdId, u64>> {
+pub fn parts(layout: &Layout, disk: &RealDisk) -> anyhow::Result<HashMap<OsdId, u64>> {
     // The folder itself may be missing: its nearest ancestor is on the same filesystem.
     let device = |p: &Path| p.ancestors().find_map(|a| std::fs::metadata(a).ok().map(|m| (m.dev(), a.to_path_buf())));
     let mut by_device: HashMap<u64, (PathBuf, Vec<(OsdId, u64)>)> = HashMap::new();
@@ -147,8 +119,7 @@ pub fn format(layout: &Layout, disk: &RealDisk) -> anyhow::Result<()> {
     for (id, path) in &layout.osds {
         let mut options = FormatOptions::new(layout.cluster, *id, random_u128(), now);
         let part = parts.get(id).copied().unwrap_or(0);
-        options.segment_bytes =
-            block_up((part / SEGMENTS_PER_DEVICE).next_power_of_two().clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end()));
+        options.segment_bytes = segment_bytes(part);
         Osd::format(disk, path, options)?;
     }
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
@@ -163,57 +134,168 @@ pub fn format(layout: &Layout, disk: &RealDisk) -> anyhow::Result<()> {
     Ok(())
 }
 
-type OpenOsds = (Vec<OsdState>, Vec<Osd>, Vec<Arc<dyn ShardService>>);
+/// An OSD in service, with the faults that its start found.
+pub struct Opened {
+    pub osd: Osd,
+    pub faults: usize,
+}
+
+/// What an OSD is opened with.
+pub struct Opening<'a> {
+    pub disk: Arc<RealDisk>,
+    /// Bytes it may use.
+    pub part: Option<u64>,
+    pub cache_bytes: u64,
+    pub registry: &'a mut Registry,
+}
+
+/// Opens one OSD. An error is the sentence that says why it is lost; nothing was changed then.
+pub async fn open_one(id: OsdId, path: &Path, life: &Life, with: Opening<'_>) -> Result<Opened, String> {
+    let disk = &with.disk;
+    match inspect(&**disk, path).map_err(|e| e.to_string())? {
+        Inspect::Osd(s) => went_back(&**disk, path, &s, life)?,
+        Inspect::Empty => return Err(format!("{} is missing or empty", path.display())),
+        Inspect::Damaged(why) => return Err(format!("{} is damaged: {why}", path.display())),
+        _ => return Err(format!("{} is not this OSD", path.display())),
+    }
+    let config = Config { capacity_bytes: with.part, cache_bytes: with.cache_bytes, ..Config::default() };
+    let (osd, start) = Osd::open(disk.clone(), path, config).await.map_err(|e| e.to_string())?;
+    tracing::debug!("{id}: {} shards, {} records replayed", start.shards, start.recovery.records);
+    // Where places are not readable, records are gone for another reason.
+    if start.recovery.faults.is_empty() && start.recovery.last_seq < life.stable {
+        return Err(stale(path, &format!("its newest record is number {}, and {} was stable", start.recovery.last_seq, life.stable)));
+    }
+    if let Some(torn) = &start.recovery.torn {
+        tracing::info!("{id}: the log's tail was torn and is cut off: {torn:?}");
+    }
+    for fault in &start.recovery.faults {
+        tracing::debug!("{id}: {fault:?}");
+    }
+    let faults = start.recovery.faults.len();
+    if faults > 0 {
+        tracing::error!(
+            "{id}: {faults} places of its log in {} are not readable; their shards are made anew from the other OSDs",
+            path.display()
+        );
+    }
+    osd.metrics()
+        .register(with.registry.sub_registry_with_prefix("holdfast").sub_registry_with_label(("osd".into(), id.0.to_string().into())));
+    Ok(Opened { osd, faults })
+}
+
+/// Refuses a folder that shows less than is known of it: a copy of a former time, put back. It must not be opened: that would make it
+/// look newer than it is.
+fn went_back(disk: &dyn Disk, path: &Path, superblock: &Superblock, life: &Life) -> Result<(), String> {
+    if life.log.is_empty() {
+        return Ok(());
+    }
+    if format!("{:032x}", superblock.log_id) != life.log {
+        return Err(stale(path, "it was replaced by another since"));
+    }
+    match log::identity(disk, &path.join(LOG_DIR)) {
+        Ok(root) if root.epoch < life.opened => {
+            Err(stale(path, &format!("it was opened {} times, and this cluster opened it {} times", root.epoch, life.opened)))
+        }
+        // What is wrong with it otherwise, its opening says.
+        _ => Ok(()),
+    }
+}
+
+fn stale(path: &Path, why: &str) -> String {
+    format!(
+        "stale: {} went back in time ({why}): a copy of a former time was put there; bring back the newest, or replace this OSD",
+        path.display()
+    )
+}
+
+/// Ends what a replacement or an addition began before a crash: formats the OSDs whose place the cluster file calls forming.
+pub fn finish_forming(layout: &Layout, disk: &RealDisk) -> anyhow::Result<()> {
+    for place in layout.places.iter().filter(|p| p.life.state == Standing::Forming) {
+        let path = layout.dirs[place.dir].join(&place.path);
+        let log_id = u128::from_str_radix(&place.life.log, 16).context("the id of a log in holdfast.json is damaged")?;
+        match inspect(disk, &path) {
+            Ok(Inspect::Osd(s)) if s.log_id == log_id => {}
+            Ok(Inspect::Foreign(name)) => {
+                tracing::error!("osd.{}: {} holds files that are not Holdfast's ({name})", place.id, path.display())
+            }
+            _ => {
+                tracing::info!("osd.{}: ending what was begun in {}", place.id, path.display());
+                let part = parts(layout, disk)?.get(&OsdId(place.id)).copied().unwrap_or(0);
+                if let Err(e) = form(layout.cluster, OsdId(place.id), &path, log_id, part, disk) {
+                    tracing::error!("osd.{}: {e:#}", place.id);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Makes an empty OSD in `path`, in place of what an OSD of this cluster left there.
+pub fn form(cluster: u128, id: OsdId, path: &Path, log_id: u128, part: u64, disk: &RealDisk) -> anyhow::Result<()> {
+    match inspect(disk, path)? {
+        Inspect::Empty => {}
+        Inspect::Foreign(name) => bail!("{} holds files that are not Holdfast's ({name}); nothing was changed", path.display()),
+        Inspect::NewerFormat(v) => bail!("{} was written by a newer Holdfast (format {v}); nothing was changed", path.display()),
+        Inspect::Osd(s) => {
+            ensure!(s.cluster == cluster, "{} belongs to another cluster; nothing was changed", path.display());
+            wipe(path)?;
+        }
+        Inspect::HalfFormatted | Inspect::Damaged(_) => wipe(path)?,
+    }
+    let mut options = FormatOptions::new(cluster, id, log_id, RealClock.wall_ns());
+    options.segment_bytes = segment_bytes(part);
+    Ok(Osd::format(disk, path, options)?)
+}
+
+/// Takes away what an OSD keeps in its folder.
+fn wipe(path: &Path) -> anyhow::Result<()> {
+    // The superblock first: what is left behind a crash says that it is no whole OSD.
+    for name in [superblock_file(path), path.join(LOG_DIR)] {
+        let gone = if name.is_dir() { std::fs::remove_dir_all(&name) } else { std::fs::remove_file(&name) };
+        match gone {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(e).with_context(|| format!("cannot remove {}", name.display()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn superblock_file(path: &Path) -> PathBuf {
+    path.join(holdfast_objstore_osd::service::superblock::FILE)
+}
+
+/// Bytes of a segment of an OSD that may use `part` bytes.
+fn segment_bytes(part: u64) -> u64 {
+    block_up((part / SEGMENTS_PER_DEVICE).next_power_of_two().clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end()))
+}
 
 /// Opens every OSD that is there; a lost one stands in its place with the reason.
-pub async fn open(layout: &Layout, disk: Arc<RealDisk>, shares: Shares, registry: &mut Registry) -> anyhow::Result<OpenOsds> {
+pub async fn open(layout: &Layout, disk: Arc<RealDisk>, shares: Shares, registry: &mut Registry) -> anyhow::Result<Vec<OsdState>> {
     let parts = parts(layout, &disk)?;
-    let (mut states, mut osds, mut services) = (Vec::new(), Vec::new(), Vec::<Arc<dyn ShardService>>::new());
+    let mut opened = Vec::new();
     for (id, path) in &layout.osds {
-        let config = Config {
-            capacity_bytes: parts.get(id).copied(),
-            cache_bytes: shares.memory / 16 / layout.osds.len() as u64,
-            ..Config::default()
-        };
-        let found = inspect(&*disk, path);
-        let lost = match found {
-            Ok(Inspect::Osd(_)) => match Osd::open(disk.clone(), path, config).await {
-                Ok((osd, start)) => {
-                    tracing::debug!("{id}: {} shards, {} records replayed", start.shards, start.recovery.records);
-                    if let Some(torn) = &start.recovery.torn {
-                        tracing::info!("{id}: the log's tail was torn and is cut off: {torn:?}");
-                    }
-                    for fault in &start.recovery.faults {
-                        tracing::debug!("{id}: {fault:?}");
-                    }
-                    let faults = start.recovery.faults.len();
-                    if faults > 0 {
-                        tracing::error!(
-                            "{id}: {faults} places of its log in {} are not readable; their shards are read from the other OSDs",
-                            path.display()
-                        );
-                    }
-                    osd.metrics().register(
-                        registry.sub_registry_with_prefix("holdfast").sub_registry_with_label(("osd".into(), id.0.to_string().into())),
-                    );
-                    let service: Arc<dyn ShardService> = Arc::new(osd.clone());
-                    states.push(OsdState { id: *id, path: path.clone(), service: service.clone(), open: true, faults });
-                    services.push(service);
-                    osds.push(osd);
-                    continue;
-                }
-                Err(e) => e.to_string(),
-            },
-            Ok(Inspect::Empty) => format!("{} is missing or empty", path.display()),
-            Ok(Inspect::Damaged(why)) => format!("{} is damaged: {why}", path.display()),
-            Ok(_) => format!("{} is not this OSD", path.display()),
-            Err(e) => e.to_string(),
-        };
-        let service: Arc<dyn ShardService> = Arc::new(DownOsd { osd: *id, why: lost });
-        states.push(OsdState { id: *id, path: path.clone(), service: service.clone(), open: false, faults: 0 });
-        services.push(service);
+        let life = layout.place(*id).map(|p| p.life.clone()).unwrap_or_default();
+        let cache_bytes = shares.memory / 16 / layout.osds.len() as u64;
+        let with = Opening { disk: disk.clone(), part: parts.get(id).copied(), cache_bytes, registry: &mut *registry };
+        opened.push((*id, path, open_one(*id, path, &life, with).await, life.state == Standing::Draining));
     }
-    Ok((states, osds, services))
+    let mut domains = opened.iter().filter_map(|(_, _, o, _)| o.as_ref().ok()).map(|o| o.osd.domain());
+    let first = domains.next();
+    let several = domains.any(|d| Some(d) != first);
+    if several {
+        disk.never_in_place();
+    }
+    let state = |(id, path, opened, draining): (OsdId, &PathBuf, Result<Opened, String>, bool)| {
+        let state = match opened {
+            Ok(o) => OsdState::open(id, path.clone(), o, several),
+            Err(why) => OsdState::lost(id, path.clone(), why),
+        };
+        state.drain(draining);
+        state
+    };
+    Ok(opened.into_iter().map(state).collect())
 }
 
 /// Recovers the metadata service in the first data folder.

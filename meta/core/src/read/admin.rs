@@ -69,6 +69,17 @@ pub fn missing(kv: &dyn KvRead, after: Option<StripeId>, max: usize) -> Result<M
     Ok(Ok(stripes))
 }
 
+/// The record of a stripe that something refers to.
+pub fn stripe(kv: &dyn KvRead, id: StripeId) -> Result<MetaResult<Option<Arc<StripeMeta>>>, StateError> {
+    Ok(Ok(load::<StripeRecord>(kv, &keys::stripe(id))?.map(|r| r.meta)))
+}
+
+/// The records of stripes that something refers to, in order of ids.
+pub fn stripes(kv: &dyn KvRead, after: Option<StripeId>, max: usize) -> Result<MetaResult<Vec<Arc<StripeMeta>>>, StateError> {
+    let found = page(kv, keys::STRIPE, after.map(keys::stripe), max)?;
+    Ok(Ok(found.iter().map(|(_, v)| decode::<StripeRecord>(v).map(|r| r.meta)).collect::<Result<_, _>>()?))
+}
+
 /// For each id: is it referred to, or may a living session still publish it? All others may be deleted at the OSDs.
 pub fn stripes_live(kv: &dyn KvRead, stripes: &[StripeId]) -> Result<MetaResult<Vec<bool>>, StateError> {
     // A stripe that is staged or packed has no shards: what an OSD holds under its id is left over.

@@ -19,7 +19,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 /// Disk access through the kernel. One per process: flush domains are shared through it.
@@ -34,6 +34,7 @@ struct Shared {
     /// By the device's path; without a volume it is known to be lost.
     devices: Mutex<BTreeMap<PathBuf, Option<Arc<Volume>>>>,
     metrics: Metrics,
+    ring_only: Arc<AtomicBool>,
 }
 
 /// The negative control of the power-cut tests: flushes say Ok and do nothing.
@@ -114,6 +115,12 @@ impl RealDisk {
         }
     }
 
+    /// With several devices no call may hold up its thread, or one that hangs would keep the others from being asked: from now on every
+    /// call goes through the ring, where the thread has one.
+    pub fn never_in_place(&self) {
+        self.shared.ring_only.store(true, Ordering::Relaxed);
+    }
+
     fn group(&self, file: &std::fs::File, direct: bool) -> Arc<FlushGroup> {
         let fresh = || FlushGroup::new(self.shared.metrics.flush_waiters.clone());
         // Without direct I/O the bytes wait in the page cache, and only the file's own flush writes them out.
@@ -178,6 +185,7 @@ impl Disk for RealDisk {
             len: AtomicU64::new(len),
             grown: AtomicU64::new(0),
             grown_stable: AtomicU64::new(0),
+            ring_only: self.shared.ring_only.clone(),
         }))))
     }
 

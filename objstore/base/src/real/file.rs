@@ -20,7 +20,7 @@ use std::future::poll_fn;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What lives as long as any call on the file.
 pub(super) struct Handle {
@@ -34,6 +34,8 @@ pub(super) struct Handle {
     pub grown: AtomicU64,
     /// ... and how many of them this file's own fsync has made stable.
     pub grown_stable: AtomicU64,
+    /// See `RealDisk::never_in_place`.
+    pub ring_only: Arc<AtomicBool>,
 }
 
 /// An open file.
@@ -130,12 +132,13 @@ const BULK_BYTES: usize = 64 << 10;
 
 /// The ring to use now, or `None` for a call in place. `bulky`: it may take long; with no request in hand it is background
 /// work (zero-fill, a checkpoint), and the next request should find the thread free.
-fn route(metrics: &Metrics, bulky: bool) -> Option<Arc<Ring>> {
+fn route(h: &Handle, bulky: bool) -> Option<Arc<Ring>> {
     let hands = exec::in_hand();
-    let ring = ring::current().filter(|r| hands > 1 || (hands == 0 && bulky) || !r.idle());
+    let ring_only = h.ring_only.load(Ordering::Relaxed);
+    let ring = ring::current().filter(|r| ring_only || hands > 1 || (hands == 0 && bulky) || !r.idle());
     match ring {
-        Some(_) => metrics.ring_ops.inc(),
-        None => metrics.blocking_ops.inc(),
+        Some(_) => h.metrics.ring_ops.inc(),
+        None => h.metrics.blocking_ops.inc(),
     };
     ring
 }
@@ -156,7 +159,7 @@ impl RealFile {
         let (mut got, mut in_place) = (0, false);
         while got < want {
             let at = offset + got as u64;
-            let result = match route(&h.metrics, want >= BULK_BYTES).filter(|_| !in_place) {
+            let result = match route(h, want >= BULK_BYTES).filter(|_| !in_place) {
                 None => sys::pread(h.fd(), &mut buf[got..], at),
                 Some(ring) => {
                     let rest = &mut buf[got..];
@@ -208,7 +211,7 @@ impl RealFile {
         while done < want {
             let at = offset + done as u64;
             sys::vectors(&parts, done, &mut iov.0);
-            let result = match route(&h.metrics, want >= BULK_BYTES).filter(|_| !in_place) {
+            let result = match route(h, want >= BULK_BYTES).filter(|_| !in_place) {
                 None => sys::pwritev(h.fd(), &iov.0, at),
                 Some(ring) => {
                     let fd = types::Fd(h.fd());
@@ -254,7 +257,7 @@ impl RealFile {
                 continue;
             }
             h.metrics.flushes.inc();
-            match route(&h.metrics, false) {
+            match route(h, false) {
                 None => running.finish(h.outcome(sys::fdatasync(h.fd()))),
                 Some(ring) => {
                     // A ring that died just now drops the duty, and this loop takes it up again in place.
@@ -273,7 +276,7 @@ impl RealFile {
         }
         h.metrics.flushes.inc();
         let mut result = -libc::ECANCELED;
-        if let Some(ring) = route(&h.metrics, true) {
+        if let Some(ring) = route(h, true) {
             let entry = opcode::Fsync::new(types::Fd(h.fd())).build();
             if let Ok(call) = ring.call(entry, Cargo::Sync(h.clone())) {
                 result = call.await.0;

@@ -56,7 +56,7 @@ impl Cluster {
     }
 
     /// The block range of each of `shards`, one after the other.
-    async fn decode_blocks(
+    pub(crate) async fn decode_blocks(
         &self,
         stripe: &StripeMeta,
         shards: &[usize],

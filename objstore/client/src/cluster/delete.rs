@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 impl Cluster {
     pub(crate) async fn delete_stripes(&self, stripes: Vec<Arc<StripeMeta>>) -> Result<()> {
-        let mut of: Vec<(&Arc<Slot>, Vec<StripeId>)> = Vec::new();
+        let mut of: Vec<(Arc<Slot>, Vec<StripeId>)> = Vec::new();
         for stripe in &stripes {
             self.cache.forget(stripe.id);
             for osd in &stripe.osds {
@@ -28,10 +28,10 @@ impl Cluster {
                 }
             }
         }
-        let slots: Vec<&Arc<Slot>> = of.iter().map(|(slot, _)| *slot).collect();
-        let deleted = join_all(of.into_iter().map(|(slot, ids)| slot.service.delete(ids))).await;
+        let slots: Vec<Arc<Slot>> = of.iter().map(|(slot, _)| slot.clone()).collect();
+        let deleted = join_all(of.iter_mut().map(|(slot, ids)| slot.service.delete(std::mem::take(ids)))).await;
         // Every delete was answered before the first flush begins: one flush of a domain serves all its OSDs.
-        let there: Vec<&Arc<Slot>> = slots.into_iter().zip(&deleted).filter(|(_, r)| r.is_ok()).map(|(s, _)| s).collect();
+        let there: Vec<Arc<Slot>> = slots.into_iter().zip(&deleted).filter(|(_, r)| r.is_ok()).map(|(s, _)| s).collect();
         let flushes: Vec<_> = there.iter().map(|slot| slot.service.flush()).collect();
         let flushed = join_all(flushes).await;
         let (mut skipped, mut refused, mut full) = (0, 0, false);

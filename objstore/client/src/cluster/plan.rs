@@ -5,7 +5,7 @@
 
 use super::Cluster;
 use super::put::Round;
-use super::slot::Slot;
+use super::slot::{Slot, Slots};
 use crate::{Error, Result};
 use holdfast_objstore_ec::placement::{Candidate, place};
 use holdfast_objstore_proto::stripe::shard_bytes;
@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// What a record adds to its shard on a device, at most: header, trailer and their padding.
-const RECORD_OVERHEAD: u64 = 12 << 10;
+pub(crate) const RECORD_OVERHEAD: u64 = 12 << 10;
 
 /// What earlier rounds of one write have found out.
 #[derive(Default)]
@@ -53,11 +53,12 @@ impl Cluster {
     /// Plans a stripe of `len` bytes: in `wanted` or the widest narrower code that fits what is in service and not full.
     pub(crate) fn plan(&self, id: StripeId, wanted: Code, len: u32, known: &Known) -> Result<Plan> {
         let mut code = wanted;
-        let mut open: SmallVec<[(&Arc<Slot>, u64); 16]> = SmallVec::new();
+        let known_slots = self.slots();
+        let mut open: SmallVec<[(Arc<Slot>, u64); 16]> = SmallVec::new();
         loop {
             // A narrower code has larger shards, which fewer OSDs may have room for; so until it settles.
             let room = shard_bytes(code, len) as u64 + RECORD_OVERHEAD;
-            let full = self.candidates(room, known, &mut open);
+            let full = candidates(&known_slots, self.config.owed_max, room, known, &mut open);
             match wanted.narrowed(open.len()) {
                 Some(fits) if fits == code => break,
                 Some(fits) => code = fits,
@@ -67,37 +68,37 @@ impl Cluster {
         }
         let candidates: SmallVec<[Candidate; 16]> = open.iter().map(|(s, free)| Candidate { osd: s.osd, weight: weight(*free) }).collect();
         let mut homes = place(id, code, &candidates);
-        let mut spares: SmallVec<[(&Arc<Slot>, u64); 16]> = open.into_iter().filter(|(s, _)| !homes.contains(&s.osd)).collect();
+        let mut spares: SmallVec<[(Arc<Slot>, u64); 16]> = open.into_iter().filter(|(s, _)| !homes.contains(&s.osd)).collect();
         spares.sort_by_key(|(_, free)| *free);
         let mut spares: SmallVec<[OsdId; 16]> = spares.into_iter().map(|(s, _)| s.osd).collect();
         let held: SmallVec<[(OsdId, u8); 8]> =
             known.held.iter().filter(|(_, _, by)| *by != Some(code)).map(|(osd, shard, _)| (*osd, *shard)).collect();
         avoid(&mut homes, &mut spares, &held);
-        let slot = |osd: &OsdId| self.slot(*osd).expect("placement answers candidates").clone();
+        let slot = |osd: &OsdId| known_slots.get(*osd).expect("placement answers candidates").clone();
         Ok(Plan { code, homes: homes.iter().map(slot).collect(), spares: spares.iter().map(slot).collect() })
-    }
-
-    /// Collects the OSDs that can take a shard of `room` bytes with the bytes free there; answers how many more are only full.
-    fn candidates<'a>(&'a self, room: u64, known: &Known, open: &mut SmallVec<[(&'a Arc<Slot>, u64); 16]>) -> usize {
-        open.clear();
-        let mut full = 0;
-        for slot in &self.slots {
-            match known.refused.iter().find(|(osd, _)| *osd == slot.osd) {
-                Some((_, true)) => full += 1,
-                Some((_, false)) => {}
-                None if slot.service.failure().is_some() || slot.owed() >= self.config.owed_max => {}
-                None => match slot.service.space().free {
-                    free if free >= room => open.push((slot, free)),
-                    _ => full += 1,
-                },
-            }
-        }
-        full
     }
 }
 
+/// Collects the OSDs that can take a shard of `room` bytes with the bytes free there; answers how many more are only full.
+fn candidates(slots: &Slots, owed_max: u32, room: u64, known: &Known, open: &mut SmallVec<[(Arc<Slot>, u64); 16]>) -> usize {
+    open.clear();
+    let mut full = 0;
+    for slot in &slots.list {
+        match known.refused.iter().find(|(osd, _)| *osd == slot.osd) {
+            Some((_, true)) => full += 1,
+            Some((_, false)) => {}
+            None if slot.failure().is_some() || slot.leaving() || slot.owed() >= owed_max => {}
+            None => match slot.service.space().free {
+                free if free >= room => open.push((slot.clone(), free)),
+                _ => full += 1,
+            },
+        }
+    }
+    full
+}
+
 /// Free space in MiB.
-fn weight(free: u64) -> u32 {
+pub(crate) fn weight(free: u64) -> u32 {
     (free >> 20).clamp(1, u32::MAX as u64) as u32
 }
 

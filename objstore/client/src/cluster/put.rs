@@ -57,7 +57,7 @@ impl Cluster {
     /// Puts all shards of `encoded` as planned.
     pub(crate) async fn put_all(&self, write: &StripeWrite, encoded: &Encoded, plan: Plan) -> Round {
         let mut round = Round { acked: 0, homes: plan.homes, refused: SmallVec::new(), spares: plan.spares };
-        let one_domain = self.one_domain || round.homes.iter().all(|s| s.domain == round.homes[0].domain);
+        let one_domain = self.one_domain() || round.homes.iter().all(|s| s.domain == round.homes[0].domain);
         if one_domain && (encoded.code.n() == 1 || exec::in_hand() <= 1) {
             // The disk door serves a lone request in place: a set of futures would only cost.
             for shard in 0..encoded.code.n() as u8 {
@@ -160,7 +160,7 @@ impl Cluster {
         Some(spare)
     }
 
-    fn shard_put(&self, write: &StripeWrite, encoded: &Encoded, shard: u8) -> ShardPut {
+    pub(crate) fn shard_put(&self, write: &StripeWrite, encoded: &Encoded, shard: u8) -> ShardPut {
         self.metrics.puts.inc();
         let (data, crcs) = &encoded.shards[shard as usize];
         let head = ShardHead {

@@ -47,7 +47,7 @@ impl Cluster {
 
     /// The one piece that is all of a read on one device, if it is.
     fn only_piece(&self, stripe: &StripeMeta, range: &Range<u32>) -> Option<Piece> {
-        if !self.one_domain || stripe.missing != 0 {
+        if !self.one_domain() || stripe.missing != 0 {
             return None;
         }
         let (bytes, len) = (stripe.shard_bytes(), range.len() as u32);
@@ -103,7 +103,7 @@ impl Cluster {
         };
         self.metrics.gets.inc();
         self.metrics.get_bytes.inc_by(len as u64);
-        let begun = (!self.one_domain).then(Instant::now);
+        let begun = (!self.one_domain()).then(Instant::now);
         let answer = slot.service.get(ShardKey { stripe: stripe.id, shard }, offset, len).await;
         if let Some(begun) = begun {
             self.get_times.record(begun.elapsed());
@@ -121,7 +121,7 @@ impl Cluster {
 
     /// When to ask others as well, or `None` where that could not help.
     pub(crate) fn read_hedge(&self) -> Option<Duration> {
-        if self.one_domain {
+        if self.one_domain() {
             return None;
         }
         let usual = self.get_times.p99().map_or(Duration::ZERO, |p99| p99 * 4);
@@ -138,7 +138,7 @@ impl Cluster {
             let busy = slot.is_none_or(|s| s.owed() > 0);
             (stripe.missing >> shard & 1, busy)
         };
-        if stripe.missing != 0 || !self.one_domain {
+        if stripe.missing != 0 || !self.one_domain() {
             order.sort_by_key(|s| rank(*s));
         }
         order

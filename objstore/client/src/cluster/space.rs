@@ -11,7 +11,8 @@ use smallvec::SmallVec;
 
 impl Cluster {
     pub(crate) fn usable_space(&self, code: Code) -> UsableSpace {
-        let spaces: SmallVec<[_; 16]> = self.slots.iter().filter(|s| s.service.failure().is_none()).map(|s| s.service.space()).collect();
+        let spaces: SmallVec<[_; 16]> =
+            self.slots().list.iter().filter(|s| s.failure().is_none() && !s.leaving()).map(|s| s.service.space()).collect();
         let Some(code) = code.narrowed(spaces.len()) else { return UsableSpace::default() };
         let usable = |each: SmallVec<[u64; 16]>| code.k as u64 * shard_bytes_max(each, code.n());
         UsableSpace { total: usable(spaces.iter().map(|s| s.total).collect()), free: usable(spaces.iter().map(|s| s.free).collect()) }

@@ -58,6 +58,9 @@ impl ShardService for FileOsd {
     fn delete(&self, stripes: Vec<StripeId>) -> BoxFuture<'_, Result<()>> {
         self.memory.delete(stripes)
     }
+    fn drop_shards(&self, keys: Vec<ShardKey>) -> BoxFuture<'_, Result<()>> {
+        self.memory.drop_shards(keys)
+    }
     fn list(&self, after: Option<ShardKey>, limit: usize) -> BoxFuture<'_, Result<Vec<ShardKey>>> {
         self.memory.list(after, limit)
     }

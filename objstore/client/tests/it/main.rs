@@ -8,5 +8,7 @@ mod mem_osd;
 mod model;
 mod providers;
 mod read;
+mod rebuild;
 mod rig;
+mod watched;
 mod write;

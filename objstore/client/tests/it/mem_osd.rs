@@ -104,6 +104,9 @@ impl ShardService for MemOsd {
                 return Err(Error::Full { osd: self.id });
             }
             let key = put.head.key;
+            if s.corrupt.remove(&key) {
+                s.shards.remove(&key);
+            }
             match s.shards.get(&key) {
                 Some((head, _)) if head.digest == put.head.digest => Ok(()),
                 Some(_) => Err(Error::Corrupt { osd: self.id, key, why: "held under another digest".into() }),
@@ -173,6 +176,18 @@ impl ShardService for MemOsd {
             }
             s.deletes += 1;
             s.shards.retain(|key, _| !stripes.contains(&key.stripe));
+            Ok(())
+        })
+    }
+
+    fn drop_shards(&self, keys: Vec<ShardKey>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.served()?;
+            let mut s = self.state.lock();
+            for key in keys {
+                s.shards.remove(&key);
+                s.corrupt.remove(&key);
+            }
             Ok(())
         })
     }

@@ -59,9 +59,19 @@ impl Log {
                 (self.head_from(&head, at)?, data)
             }
         };
-        self.verify(&head, first, &blocks)?;
+        self.verify_blocks(&head, first, &blocks)?;
         let from = (offset - first * BLOCK as u32) as usize;
         Ok((head, blocks.slice(from..from + len as usize)))
+    }
+
+    /// Reads a whole record from the device, its head too whatever is cached, and verifies all of it.
+    pub async fn verify(&self, at: &Location) -> Result<Arc<Head>> {
+        let segment = self.segment_of(at.position)?;
+        let count = at.head_blocks + at.payload_bytes.div_ceil(BLOCK as u32);
+        let all = self.read_blocks(&segment, at.position.block, count).await?;
+        let head = self.head_from(&all, at)?;
+        self.verify_blocks(&head, 0, &all[at.head_blocks as usize * BLOCK..])?;
+        Ok(head)
     }
 
     fn cached(&self, at: &Location) -> Option<Arc<Head>> {
@@ -99,7 +109,7 @@ impl Log {
         }
     }
 
-    fn verify(&self, head: &Head, first: u32, blocks: &[u8]) -> Result<()> {
+    fn verify_blocks(&self, head: &Head, first: u32, blocks: &[u8]) -> Result<()> {
         for (i, block) in blocks.chunks(BLOCK).enumerate() {
             let n = first as usize + i;
             // A short last block is checksummed without its padding.

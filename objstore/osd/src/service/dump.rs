@@ -1,6 +1,6 @@
 //! Printing what an OSD's folder holds, for `holdfast dump`.
 
-use super::record::{self, KIND_DELETE, KIND_FENCE, KIND_SHARD};
+use super::record::{self, KIND_DELETE, KIND_DROP, KIND_FENCE, KIND_SHARD};
 use super::superblock::{FILE, LOG_DIR, Superblock};
 use crate::log;
 use holdfast_objstore_base::disk::Disk;
@@ -34,6 +34,10 @@ fn describe(kind: u8, meta: &[u8]) -> String {
         KIND_DELETE => record::decode_delete(meta).map(|ids| {
             let some: Vec<String> = ids.iter().take(8).map(|s| s.to_string()).collect();
             format!("delete of {}: {}{}", ids.len(), some.join(" "), if ids.len() > 8 { " …" } else { "" })
+        }),
+        KIND_DROP => record::decode_drop(meta).map(|keys| {
+            let some: Vec<String> = keys.iter().take(8).map(|k| k.to_string()).collect();
+            format!("drop of {}: {}{}", keys.len(), some.join(" "), if keys.len() > 8 { " …" } else { "" })
         }),
         KIND_FENCE => record::decode_fence(meta).map(|r| format!("fence of {} from {}", r.count, r.first)),
         other => Ok(format!("kind {other}")),

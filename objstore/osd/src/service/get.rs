@@ -33,6 +33,23 @@ impl Inner {
         }
     }
 
+    /// All of a shard from the device, head and blocks, whatever is cached.
+    pub(super) async fn verify(&self, key: ShardKey) -> Result<ShardHead> {
+        loop {
+            self.alive()?;
+            let entry = self.state.lock().index.shards.get(&Key::from(key)).copied();
+            let entry = entry.ok_or(Error::NotFound { osd: self.id(), key })?;
+            match self.log.verify(&entry.location()).await {
+                Ok(head) => {
+                    self.read_errors.store(0, Relaxed);
+                    return self.check(key, &head);
+                }
+                Err(log::Error::Gone(_)) if self.moved(key, entry) => {}
+                Err(e) => return Err(self.unreadable(key, e)),
+            }
+        }
+    }
+
     pub(super) async fn head_of(&self, key: ShardKey, entry: Entry) -> Result<ShardHead> {
         match self.log.read_head(&entry.location()).await {
             Ok(head) => self.check(key, &head),

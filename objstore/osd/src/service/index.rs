@@ -118,6 +118,15 @@ impl Index {
         }
     }
 
+    /// A drop of one shard was recorded at `at`: forgets it, if it came before.
+    pub fn drop_shard(&mut self, key: Key, at: Position) {
+        if self.shards.get(&key).is_some_and(|e| e.position < at)
+            && let Some(entry) = self.shards.remove(&key)
+        {
+            self.took_away(at, entry);
+        }
+    }
+
     fn took_away(&mut self, by: Position, entry: Entry) {
         let bytes = entry.location().stored_bytes();
         self.live_bytes -= bytes;

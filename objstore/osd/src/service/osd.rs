@@ -51,6 +51,11 @@ impl Osd {
     pub fn metrics(&self) -> &Metrics {
         &self.0.metrics
     }
+    /// How far its log is: the epoch of this open, and the newest record known to be stable. Neither ever goes back, so a folder that
+    /// shows less than was seen before is a copy of a former time.
+    pub fn reached(&self) -> (u64, u64) {
+        (self.0.log.epoch(), self.0.log.durable_seq())
+    }
     /// Shards held.
     pub fn shards(&self) -> usize {
         self.0.state.lock().index.shards.len()
@@ -114,6 +119,14 @@ impl ShardService for Osd {
 
     fn delete(&self, stripes: Vec<StripeId>) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.0.delete(stripes))
+    }
+
+    fn drop_shards(&self, keys: Vec<ShardKey>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.0.drop_shards(keys))
+    }
+
+    fn verify(&self, key: ShardKey) -> BoxFuture<'_, Result<ShardHead>> {
+        Box::pin(self.0.verify(key))
     }
 
     fn list(&self, after: Option<ShardKey>, limit: usize) -> BoxFuture<'_, Result<Vec<ShardKey>>> {

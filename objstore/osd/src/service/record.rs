@@ -25,6 +25,12 @@
 //!    4    4  stripes, 1 to 4095               4    4  0
 //!    8   16  each stripe id, big-endian       8   16  first stripe id, big-endian
 //!                                            24    8  how many
+//!
+//! drop (kind 6)
+//!  off size
+//!    0    4  version, 1
+//!    4    4  shards, 1 to 3854
+//!    8   17  each shard: stripe id, big-endian (16), shard number (1)
 //! ```
 //! Integers are little-endian but for stripe ids.
 
@@ -36,13 +42,17 @@ use holdfast_objstore_proto::{Code, Codec, InodeId, SessionEpoch, SessionId, Str
 pub const KIND_SHARD: u8 = 1;
 pub const KIND_DELETE: u8 = 2;
 pub const KIND_FENCE: u8 = 3;
+pub const KIND_DROP: u8 = 6;
 pub const SHARD_META_BYTES: usize = 72;
 pub const FENCE_META_BYTES: usize = 32;
 /// Stripes one delete record names at most.
 pub const DELETE_STRIPES_MAX: usize = 4095;
+/// Shards one drop record names at most.
+pub const DROP_SHARDS_MAX: usize = 3854;
 const VERSION: u8 = 1;
 
 const _: () = assert!(8 + 16 * DELETE_STRIPES_MAX <= crate::log::META_BYTES_MAX);
+const _: () = assert!(8 + 17 * DROP_SHARDS_MAX <= crate::log::META_BYTES_MAX);
 
 pub fn encode_shard(head: &ShardHead) -> Bytes {
     let mut b = [0u8; SHARD_META_BYTES];
@@ -115,6 +125,32 @@ pub fn decode_delete(meta: &[u8]) -> Result<Vec<StripeId>, Bad> {
     Ok(ids.chunks_exact(16).map(|c| StripeId::from_bytes(c.try_into().expect("sixteen bytes"))).collect())
 }
 
+/// `shards`: 1 to [`DROP_SHARDS_MAX`].
+pub fn encode_drop(shards: &[ShardKey]) -> Bytes {
+    let mut b = Vec::with_capacity(8 + 17 * shards.len());
+    b.extend_from_slice(&(VERSION as u32).to_le_bytes());
+    b.extend_from_slice(&(shards.len() as u32).to_le_bytes());
+    for s in shards {
+        b.extend_from_slice(&s.stripe.to_bytes());
+        b.push(s.shard);
+    }
+    b.into()
+}
+
+pub fn decode_drop(meta: &[u8]) -> Result<Vec<ShardKey>, Bad> {
+    let mut f = Fields(meta.get(..8).ok_or(Bad::Short)?);
+    let (version, count) = (f.u32(), f.u32() as usize);
+    if version != VERSION as u32 {
+        return Err(Bad::Newer(version));
+    }
+    if count > DROP_SHARDS_MAX {
+        return Err(Bad::Bounds("count"));
+    }
+    let keys = meta.get(8..8 + 17 * count).ok_or(Bad::Short)?;
+    let key = |c: &[u8]| ShardKey { stripe: StripeId::from_bytes(*c.first_chunk().expect("seventeen bytes")), shard: c[16] };
+    Ok(keys.chunks_exact(17).map(key).collect())
+}
+
 pub fn encode_fence(range: StripeRange) -> Bytes {
     let mut b = [0u8; FENCE_META_BYTES];
     b[0] = VERSION;
@@ -153,6 +189,9 @@ mod tests {
         assert_eq!(decode_shard(&encode_shard(&head)), Ok(head));
         let ids: Vec<_> = (0..DELETE_STRIPES_MAX as u64).map(|counter| StripeId { counter, ..stripe }).collect();
         assert_eq!(decode_delete(&encode_delete(&ids)), Ok(ids));
+        let keys: Vec<_> =
+            (0..DROP_SHARDS_MAX as u64).map(|n| ShardKey { stripe: StripeId { counter: n, ..stripe }, shard: n as u8 }).collect();
+        assert_eq!(decode_drop(&encode_drop(&keys)), Ok(keys));
         let range = StripeRange { first: stripe, count: 77 };
         assert_eq!(decode_fence(&encode_fence(range)), Ok(range));
     }

@@ -1,7 +1,7 @@
 //! Rebuilding the index at a start.
 
 use super::index::{Entry, Index};
-use super::record::{self, KIND_DELETE, KIND_FENCE, KIND_SHARD};
+use super::record::{self, KIND_DELETE, KIND_DROP, KIND_FENCE, KIND_SHARD};
 use super::snapshot;
 use crate::log::{Recovered, Visitor};
 use bytes::Bytes;
@@ -35,6 +35,10 @@ impl Visitor for Replay {
             },
             KIND_DELETE => match record::decode_delete(r.meta) {
                 Ok(stripes) => stripes.into_iter().for_each(|s| self.index.delete(s, at)),
+                Err(_) => self.unknown += 1,
+            },
+            KIND_DROP => match record::decode_drop(r.meta) {
+                Ok(keys) => keys.into_iter().for_each(|k| self.index.drop_shard(k.into(), at)),
                 Err(_) => self.unknown += 1,
             },
             KIND_FENCE => match record::decode_fence(r.meta) {

@@ -1,0 +1,341 @@
+//! Changing the set of OSDs while the cluster runs: replace, add, drain, remove.
+//!
+//! What always holds: what can be refused is looked at before anything is changed. The cluster file names what is being made before it is
+//! made, so a start after a crash ends it; an OSD that leaves is in no stripe's record, or every stripe it is in has enough others.
+//! What it leaves out: moving shards; that is repair's, which each change tells to look.
+
+use super::super::data::Running;
+use super::super::storage::{self, Opening};
+use super::{OsdSet, OsdState};
+use crate::layout::{self, Layout, Life, OsdPlace, Standing, State};
+use crate::lock;
+use anyhow::{Context, bail, ensure};
+use holdfast_objstore_osd::{Inspect, inspect};
+use holdfast_objstore_proto::{OsdId, StripeMeta};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Stripes looked at in one step.
+const PAGE: usize = 1024;
+/// How long an OSD that is taken out may take to end what it has in hand.
+const CLOSING: Duration = Duration::from_secs(5);
+/// A stripe written before a change may be published after it: everything is looked at once more, this much later.
+const LOOK_AGAIN: Duration = Duration::from_secs(15);
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Makes an OSD anew, empty, in its place or (`Some`) in another folder.
+    Replace(OsdId, Option<PathBuf>),
+    /// Adds an OSD in a folder.
+    Add(PathBuf),
+    /// Moves everything off an OSD, or (`false`) lets it take part again.
+    Drain(OsdId, bool),
+    /// Takes out an OSD that no stripe names.
+    Remove(OsdId),
+}
+
+/// What stripes say of an OSD.
+#[derive(Default)]
+struct Named {
+    /// Stripes with a shard on it.
+    stripes: u64,
+    /// Of those, the ones that could not be read without it.
+    needed: u64,
+}
+
+impl Running {
+    /// Makes a change; answers a sentence for whoever asked. On the data thread.
+    pub async fn change_osds(self: &Arc<Self>, change: Change) -> anyhow::Result<String> {
+        let set = &self.osds;
+        let Ok(_one) = set.change.try_lock() else { bail!("another change of the OSDs is under way; try again when it is done") };
+        let said = match change {
+            Change::Replace(id, dir) => self.replace(id, dir).await?,
+            Change::Add(dir) => self.add(dir).await?,
+            Change::Drain(id, on) => self.drain(id, on).await?,
+            Change::Remove(id) => self.remove(id).await?,
+        };
+        self.repair.look_at_all();
+        let repair = self.repair.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(LOOK_AGAIN).await;
+            repair.look_at_all();
+        });
+        Ok(said)
+    }
+
+    fn known(&self, id: OsdId) -> anyhow::Result<Arc<OsdState>> {
+        let all = self.osds.list();
+        let found = all.iter().find(|s| s.id == id).cloned();
+        found.with_context(|| {
+            format!("there is no {id}; this cluster has {}", all.iter().map(|s| s.id.to_string()).collect::<Vec<_>>().join(" "))
+        })
+    }
+
+    async fn replace(self: &Arc<Self>, id: OsdId, dir: Option<PathBuf>) -> anyhow::Result<String> {
+        let (set, state) = (&self.osds, self.known(id)?);
+        let layout = set.layout();
+        folders_only(&layout)?;
+        let place = layout.place(id).with_context(|| format!("{id} has no place"))?.clone();
+        let (home, path) = match &dir {
+            Some(dir) => self.new_place(&layout, dir, id)?,
+            None => (None, state.path.clone()),
+        };
+        let there = inspect(&*set.disk, &path).with_context(|| format!("cannot look at {}", path.display()))?;
+        if let Inspect::Foreign(name) = &there {
+            bail!("{} holds files that are not Holdfast's ({name}); nothing was changed", path.display());
+        }
+        // An empty place has nothing to lose; nor has one that stays as it is while another is taken.
+        let loses = state.failure().is_none() || dir.is_none() && there != Inspect::Empty;
+        if loses {
+            let named = self.named(id).await?;
+            ensure!(
+                named.needed == 0,
+                "{id} is needed: {} of its {} stripes have too few shards elsewhere, and replacing it would lose them; wait for repair (holdfast status), nothing was changed",
+                named.needed,
+                named.stripes
+            );
+        }
+        self.take_out(&state, "it is being replaced").await;
+        let made = self.make(place, home, path).await?;
+        Ok(format!("{id} is new in {} and is being filled from the others: holdfast status shows how far it is", made.display()))
+    }
+
+    async fn add(self: &Arc<Self>, dir: PathBuf) -> anyhow::Result<String> {
+        let layout = self.osds.layout();
+        folders_only(&layout)?;
+        let id = OsdId(layout.next_osd());
+        ensure!(layout.places.len() < 64, "there are 64 OSDs already, the most for one process");
+        let (home, path) = self.new_place(&layout, &dir, id)?;
+        let place = OsdPlace { id: id.0, device: None, ..layout.places.first().context("a cluster has OSDs")?.clone() };
+        let made = self.make(place, home, path).await?;
+        Ok(format!("{id} is in service in {}", made.display()))
+    }
+
+    async fn drain(&self, id: OsdId, on: bool) -> anyhow::Result<String> {
+        let state = self.known(id)?;
+        if on {
+            let left = self.osds.list().iter().filter(|s| s.id != id && s.failure().is_none() && !s.draining()).count();
+            let code = self.layout.code;
+            ensure!(
+                left >= code.n(),
+                "{left} OSDs would be left to write to, and the code {code} needs {}; add one first (holdfast admin osd add), nothing was changed",
+                code.n()
+            );
+        }
+        let standing = if on { Standing::Draining } else { Standing::In };
+        self.osds.write(|places| places.iter_mut().filter(|p| p.id == id.0).for_each(|p| p.life.state = standing))?;
+        state.drain(on);
+        self.objects.set_leaving(id, on);
+        Ok(match on {
+            true => format!("{id} gets nothing new and is being emptied: holdfast status shows how far it is"),
+            false => format!("{id} takes part again"),
+        })
+    }
+
+    async fn remove(&self, id: OsdId) -> anyhow::Result<String> {
+        let state = self.known(id)?;
+        let left = self.osds.list().len() - 1;
+        let code = self.layout.code;
+        ensure!(left >= code.n(), "{left} OSDs would be left, and the code {code} needs {}; nothing was changed", code.n());
+        let named = self.named(id).await?;
+        ensure!(
+            named.stripes == 0,
+            "{} stripes have a shard on {id}; move them first (holdfast admin osd drain {}), nothing was changed",
+            named.stripes,
+            id.0
+        );
+        self.osds.write(|places| places.retain(|p| p.id != id.0))?;
+        self.osds.inner.lock().states.retain(|s| s.id != id);
+        self.share();
+        close(&state).await;
+        Ok(format!("{id} is out of the cluster; {} holds nothing that is needed and may be deleted", state.path.display()))
+    }
+
+    /// What stripes' records say of an OSD.
+    async fn named(&self, id: OsdId) -> anyhow::Result<Named> {
+        let up: Vec<OsdId> = self.osds.list().iter().filter(|s| s.failure().is_none() && !s.rebuilding()).map(|s| s.id).collect();
+        let mut named = Named::default();
+        let mut after = None;
+        loop {
+            let page = self.service.stripes(after, PAGE)?;
+            let Some(last) = page.last() else { return Ok(named) };
+            after = Some(last.id);
+            for stripe in page.iter().filter(|s| s.osds.contains(&id)) {
+                named.stripes += 1;
+                named.needed += (others(stripe, id, &up) < stripe.code.k as usize) as u64;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Where a new OSD goes in `dir`: the folder to take in, when it is no data folder yet, and the OSD's own.
+    fn new_place(&self, layout: &Layout, dir: &Path, id: OsdId) -> anyhow::Result<(Option<PathBuf>, PathBuf)> {
+        let disk = &*self.osds.disk;
+        ensure!(dir.is_absolute(), "{} is not an absolute path", dir.display());
+        ensure!(!dir.exists() || dir.is_dir(), "{} is not a folder; nothing was changed", dir.display());
+        let path = dir.join(format!("osd.{}", id.0));
+        if let Some(mount) = &self.mount {
+            ensure!(
+                !dir.starts_with(&mount.point) && !mount.point.starts_with(dir),
+                "{} and the mount point {} lie one in the other; nothing was changed",
+                dir.display(),
+                mount.point.display()
+            );
+        }
+        match layout::read(disk, dir)? {
+            Some(file) => {
+                ensure!(
+                    file.cluster == format!("{:032x}", layout.cluster),
+                    "{} belongs to another cluster; nothing was changed",
+                    dir.display()
+                );
+                ensure!(
+                    layout.dirs.iter().any(|d| d == dir),
+                    "{} was taken out of this cluster; empty it first, nothing was changed",
+                    dir.display()
+                );
+                let there = inspect(disk, &path)?;
+                ensure!(there == Inspect::Empty, "{} is in use already; nothing was changed", path.display());
+                Ok((None, path))
+            }
+            None => {
+                layout::refuse_foreign(disk, dir)?;
+                for known in &layout.dirs {
+                    ensure!(
+                        !dir.starts_with(known) && !known.starts_with(dir),
+                        "{} and the data folder {} lie one in the other; nothing was changed",
+                        dir.display(),
+                        known.display()
+                    );
+                }
+                Ok((Some(dir.to_path_buf()), path))
+            }
+        }
+    }
+
+    /// Makes an OSD, puts it into service, and writes down each step. `home`: a folder that becomes a data folder.
+    async fn make(self: &Arc<Self>, mut place: OsdPlace, home: Option<PathBuf>, path: PathBuf) -> anyhow::Result<PathBuf> {
+        let (set, id) = (&self.osds, OsdId(place.id));
+        let disk = set.disk.clone();
+        let log_id = storage::random_u128();
+        let lock = match &home {
+            Some(dir) => {
+                holdfast_objstore_base::disk::Disk::create_dir_all(&*disk, dir)?;
+                std::fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o700))
+                    .with_context(|| format!("cannot set the mode of {}", dir.display()))?;
+                Some(lock::take(dir)?)
+            }
+            None => None,
+        };
+        let mut layout = set.layout();
+        let folder = path.parent().context("an OSD's folder lies in another")?;
+        place.dir = match &home {
+            Some(dir) => layout.take_in(&*disk, dir)?,
+            None => layout.dirs.iter().position(|d| folder == *d).unwrap_or(place.dir),
+        };
+        place.path = path.strip_prefix(&layout.dirs[place.dir]).unwrap_or(&path).to_str().context("the path is not UTF-8")?.to_string();
+        place.life = Life { state: Standing::Forming, log: format!("{log_id:032x}"), opened: 0, stable: 0 };
+        layout.change(|places| {
+            places.retain(|p| p.id != place.id);
+            places.push(place.clone());
+        });
+        layout.write(&*disk, State::Ready)?;
+        {
+            let mut inner = set.inner.lock();
+            inner.layout = layout.clone();
+            inner.locks.extend(lock);
+        }
+        let part = storage::parts(&layout, &disk)?.get(&id).copied();
+        let made = async {
+            storage::form(layout.cluster, id, &path, log_id, part.unwrap_or(0), &disk)?;
+            let cache_bytes = set.shares.memory / 16 / layout.osds.len() as u64;
+            // Metrics of an OSD that is replaced stay those of its number.
+            let mut registry = prometheus_client::registry::Registry::default();
+            let with = Opening { disk: disk.clone(), part, cache_bytes, registry: &mut registry };
+            storage::open_one(id, &path, &place.life, with).await.map_err(anyhow::Error::msg)
+        };
+        let state = match made.await {
+            Ok(opened) => OsdState::open(id, path.clone(), opened, true),
+            Err(e) => {
+                let why = format!("{e:#}");
+                set.put(OsdState::lost(id, path.clone(), format!("it could not be made: {why}")));
+                self.share();
+                bail!("{id} could not be made in {}: {why}; the next start tries again, or replace it once more", path.display());
+            }
+        };
+        state.rebuild();
+        set.put(state);
+        set.write(|places| places.iter_mut().filter(|p| p.id == id.0).for_each(|p| p.life.state = Standing::In))?;
+        set.remember()?;
+        self.share();
+        Ok(path)
+    }
+
+    /// An OSD leaves service: its place says why, and it ends what it has in hand.
+    async fn take_out(&self, state: &OsdState, why: &str) {
+        self.osds.put(OsdState::lost(state.id, state.path.clone(), why.into()));
+        self.share();
+        close(state).await;
+    }
+
+    /// Tells the object cluster of the set as it is now.
+    fn share(&self) {
+        let all = self.osds.list();
+        let mut domains = all.iter().filter_map(|s| s.domain());
+        let first = domains.next();
+        if domains.any(|d| Some(d) != first) {
+            self.osds.disk.never_in_place();
+        }
+        self.objects.set_osds(all.iter().map(|s| s.service()).collect());
+        for state in all {
+            // One that failed while it served will not come back.
+            self.objects.set_leaving(state.id, state.draining() || state.was_open() && state.failure().is_some());
+        }
+    }
+}
+
+impl OsdSet {
+    /// Puts a state in the place of the one with its number, or beside the others.
+    fn put(&self, state: OsdState) {
+        let mut inner = self.inner.lock();
+        inner.states.retain(|s| s.id != state.id);
+        inner.states.push(Arc::new(state));
+        inner.states.sort_by_key(|s| s.id);
+    }
+
+    /// Changes the places and writes the cluster file to every data folder.
+    fn write(&self, change: impl FnOnce(&mut Vec<OsdPlace>)) -> anyhow::Result<()> {
+        let mut layout = self.layout();
+        layout.change(change);
+        layout.write(&*self.disk, State::Ready)?;
+        self.inner.lock().layout = layout;
+        Ok(())
+    }
+}
+
+/// Shards of a stripe that can be read without this OSD, as far as records and OSDs tell.
+fn others(stripe: &StripeMeta, id: OsdId, up: &[OsdId]) -> usize {
+    let there = |(shard, osd): &(usize, &OsdId)| **osd != id && stripe.missing >> shard & 1 == 0 && up.contains(osd);
+    stripe.osds.iter().enumerate().filter(there).count()
+}
+
+/// A start finds OSDs on devices by asking devices: one in a folder has no place among them.
+fn folders_only(layout: &Layout) -> anyhow::Result<()> {
+    let on_devices = layout.places.iter().any(|p| p.device.is_some());
+    ensure!(
+        !on_devices,
+        "the OSDs of this cluster lie on block devices: they can be drained and removed, not yet replaced or added while it runs; nothing was changed"
+    );
+    Ok(())
+}
+
+async fn close(state: &OsdState) {
+    let Some(osd) = state.osd.as_ref().filter(|_| state.failure().is_none()) else { return };
+    match tokio::time::timeout(CLOSING, osd.close()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(e)) => tracing::warn!("closing {}: {e}", state.id),
+        Err(_) => tracing::warn!("closing {}: it does not answer", state.id),
+    }
+}

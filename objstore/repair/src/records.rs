@@ -1,0 +1,26 @@
+//! The seam to metadata: the records of stripes, as repair reads and swaps them.
+
+use holdfast_objstore_base::BoxFuture;
+use holdfast_objstore_proto::{Code, StripeId, StripeMeta};
+use std::sync::Arc;
+
+/// Why metadata did not answer: one sentence. It is asked again later.
+pub type Failure = String;
+
+/// What repair asks of metadata. Reads answer from committed state and never wait.
+pub trait Records: Send + Sync + 'static {
+    /// The record of a stripe that something refers to.
+    fn stripe(&self, id: StripeId) -> Result<Option<Arc<StripeMeta>>, Failure>;
+    /// Records in order of their ids, after `after`, at most `max`. One without OSDs is passed over.
+    fn stripes(&self, after: Option<StripeId>, max: usize) -> Result<Vec<Arc<StripeMeta>>, Failure>;
+    /// The same, of stripes that were published with shards missing.
+    fn missing(&self, after: Option<StripeId>, max: usize) -> Result<Vec<Arc<StripeMeta>>, Failure>;
+    /// For each id: does something refer to it, or may a living session still publish it?
+    fn live(&self, ids: &[StripeId]) -> Result<Vec<bool>, Failure>;
+    /// The codes of all buckets.
+    fn codes(&self) -> Result<Vec<(u32, Code)>, Failure>;
+    /// About how many stripes there are.
+    fn count(&self) -> u64;
+    /// Compare-and-swap: `new` becomes the record if it is still `old`. Durable on return.
+    fn swap(&self, old: Arc<StripeMeta>, new: Arc<StripeMeta>) -> BoxFuture<'_, Result<bool, Failure>>;
+}
