@@ -3,7 +3,7 @@
 use crate::tree::read;
 
 /// Crate folder, and the crates of ours it may name under `[dependencies]`.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("objstore/base", &[]),
     ("objstore/proto", &["objstore-base"]),
     ("objstore/ec", &["objstore-base", "objstore-proto"]),
