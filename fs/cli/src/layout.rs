@@ -209,7 +209,8 @@ pub fn examine(disk: &dyn Disk, dirs: &[PathBuf], osds: Option<u16>, code: Optio
             None => refuse_foreign(disk, dir)?,
         }
     }
-    match files.iter().flatten().max_by_key(|f| f.epoch) {
+    // Of equal ones the first.
+    match files.iter().flatten().rev().max_by_key(|f| f.epoch) {
         None => new_layout(dirs, osds, code, random),
         Some(known) => known_layout(disk, dirs, &files, known.clone(), osds, code),
     }

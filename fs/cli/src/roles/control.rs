@@ -1,7 +1,7 @@
 //! What the control channel shows of a running cluster.
 
 use super::data::Running;
-use super::osds::Change;
+use super::osds::{Change, settle};
 use crate::admin::proto::OsdRequest;
 use crate::admin::server::Control;
 use holdfast_meta_client::MetaError;
@@ -183,7 +183,14 @@ impl Control for Cluster {
         let r = self.running.clone();
         Box::pin(async move {
             let id = u16::try_from(request.osd).map(OsdId).map_err(|_| format!("there is no osd.{}", request.osd))?;
-            let dir = (!request.dir.is_empty()).then(|| PathBuf::from(&request.dir));
+            let (named, mount) = (PathBuf::from(&request.dir), r.mount.as_ref().map(|m| m.point.clone()));
+            let dir = match request.dir.is_empty() {
+                true => None,
+                false => {
+                    let settled = tokio::task::spawn_blocking(move || settle(&named, mount.as_deref())).await;
+                    Some(settled.map_err(|e| e.to_string())?.map_err(|e| format!("{e:#}"))?)
+                }
+            };
             let change = match (request.action.as_str(), dir) {
                 ("replace", dir) => Change::Replace(id, dir),
                 ("add", Some(dir)) => Change::Add(dir),

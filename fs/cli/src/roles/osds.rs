@@ -5,7 +5,7 @@
 
 mod change;
 
-pub use change::Change;
+pub use change::{Change, settle};
 
 use super::data::Shares;
 use super::storage::Opened;

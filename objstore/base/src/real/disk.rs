@@ -67,14 +67,14 @@ impl RealDisk {
 
     /// Makes the device at `path` into an empty volume, and attaches it. Everything on it is lost. Blocks.
     pub fn format_device(&self, path: &Path, id: u128) -> std::result::Result<(), DeviceError> {
-        let volume = Volume::format(path, id, &self.shared.metrics)?;
+        let volume = Volume::format(path, id, &self.shared.metrics, &self.shared.ring_only)?;
         self.shared.devices.lock().insert(path.into(), Some(Arc::new(volume)));
         Ok(())
     }
 
     /// Opens the volume on the device at `path` for this process alone, as a folder of that name; its id. Blocks.
     pub fn attach_device(&self, path: &Path) -> std::result::Result<u128, DeviceError> {
-        let volume = Volume::open(path, &self.shared.metrics)?;
+        let volume = Volume::open(path, &self.shared.metrics, &self.shared.ring_only)?;
         let id = volume.id();
         self.shared.devices.lock().insert(path.into(), Some(Arc::new(volume)));
         Ok(id)

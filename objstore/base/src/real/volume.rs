@@ -27,7 +27,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use units::{Free, Run};
 
 pub use header::{BYTES_MIN, claimed_id};
@@ -113,7 +113,7 @@ fn read_blocks(file: &std::fs::File, offset: u64, len: usize) -> std::io::Result
 
 impl Volume {
     /// Makes a device into an empty volume. Everything on it is lost. Blocks.
-    pub fn format(path: &Path, id: u128, metrics: &Metrics) -> std::result::Result<Volume, DeviceError> {
+    pub fn format(path: &Path, id: u128, metrics: &Metrics, ring_only: &Arc<AtomicBool>) -> std::result::Result<Volume, DeviceError> {
         let (file, bytes) = open_device(path)?;
         let header = Header::plan(id, bytes).ok_or_else(|| DeviceError::TooSmall { path: path.into(), bytes })?;
         let write = || -> std::io::Result<()> {
@@ -132,11 +132,11 @@ impl Volume {
         };
         write().map_err(|error| DeviceError::Io { path: path.into(), error })?;
         let state = State { free: Free::all(header.units), generation: 1, ..State::default() };
-        Ok(Self::assemble(path, file, header, state, metrics))
+        Ok(Self::assemble(path, file, header, state, metrics, ring_only))
     }
 
     /// Opens a volume for this process alone. Changes nothing. Blocks.
-    pub fn open(path: &Path, metrics: &Metrics) -> std::result::Result<Volume, DeviceError> {
+    pub fn open(path: &Path, metrics: &Metrics, ring_only: &Arc<AtomicBool>) -> std::result::Result<Volume, DeviceError> {
         let (file, bytes) = open_device(path)?;
         let other = |error| DeviceError::Io { path: path.to_path_buf(), error };
         let block = read_blocks(&file, 0, BLOCK).map_err(other)?;
@@ -166,10 +166,10 @@ impl Volume {
             Stored::Large { len, runs } => Entry::Large(Shape::new(len, runs)),
         };
         let entries = names.into_iter().map(|(name, stored)| (name, entry(stored))).collect();
-        Ok(Self::assemble(path, file, header, State { entries, free, generation, ..State::default() }, metrics))
+        Ok(Self::assemble(path, file, header, State { entries, free, generation, ..State::default() }, metrics, ring_only))
     }
 
-    fn assemble(path: &Path, file: std::fs::File, header: Header, state: State, metrics: &Metrics) -> Volume {
+    fn assemble(path: &Path, file: std::fs::File, header: Header, state: State, metrics: &Metrics, ring_only: &Arc<AtomicBool>) -> Volume {
         let raw = RealFile(Arc::new(Handle {
             file,
             path: path.to_path_buf(),
@@ -178,6 +178,7 @@ impl Volume {
             len: AtomicU64::new(u64::MAX),
             grown: AtomicU64::new(0),
             grown_stable: AtomicU64::new(0),
+            ring_only: ring_only.clone(),
         }));
         Volume { root: path.to_path_buf(), raw, header, state: Mutex::new(state), commits: Mutex::new(()) }
     }

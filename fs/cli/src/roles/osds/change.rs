@@ -10,6 +10,7 @@ use super::{OsdSet, OsdState};
 use crate::layout::{self, Layout, Life, OsdPlace, Standing, State};
 use crate::lock;
 use anyhow::{Context, bail, ensure};
+use holdfast_objstore_base::disk::Disk;
 use holdfast_objstore_osd::{Inspect, inspect};
 use holdfast_objstore_proto::{OsdId, StripeMeta};
 use std::path::{Path, PathBuf};
@@ -45,8 +46,32 @@ struct Named {
     needed: u64,
 }
 
+/// The folder a new OSD goes to, as it is really called. On another thread than the data thread: one that lies in the mount is only found by
+/// asking the mount, which the data thread serves.
+pub fn settle(dir: &Path, mount: Option<&Path>) -> anyhow::Result<PathBuf> {
+    ensure!(dir.is_absolute(), "{} is not an absolute path", dir.display());
+    let real = |p: &Path| {
+        let there = p.ancestors().find(|a| a.exists()).unwrap_or(Path::new("/"));
+        let rest = p.strip_prefix(there).unwrap_or(Path::new(""));
+        std::fs::canonicalize(there)
+            .map(|r| r.join(rest).components().collect::<PathBuf>())
+            .with_context(|| format!("cannot look at {}", p.display()))
+    };
+    let dir = real(dir)?;
+    if let Some(point) = mount {
+        let point = real(point)?;
+        ensure!(
+            !dir.starts_with(&point) && !point.starts_with(&dir),
+            "{} and the mount point {} lie one in the other; nothing was changed",
+            dir.display(),
+            point.display()
+        );
+    }
+    Ok(dir)
+}
+
 impl Running {
-    /// Makes a change; answers a sentence for whoever asked. On the data thread.
+    /// Makes a change; answers a sentence for whoever asked. On the data thread, with folders that were settled.
     pub async fn change_osds(self: &Arc<Self>, change: Change) -> anyhow::Result<String> {
         let set = &self.osds;
         let Ok(_one) = set.change.try_lock() else { bail!("another change of the OSDs is under way; try again when it is done") };
@@ -173,17 +198,8 @@ impl Running {
     /// Where a new OSD goes in `dir`: the folder to take in, when it is no data folder yet, and the OSD's own.
     fn new_place(&self, layout: &Layout, dir: &Path, id: OsdId) -> anyhow::Result<(Option<PathBuf>, PathBuf)> {
         let disk = &*self.osds.disk;
-        ensure!(dir.is_absolute(), "{} is not an absolute path", dir.display());
         ensure!(!dir.exists() || dir.is_dir(), "{} is not a folder; nothing was changed", dir.display());
         let path = dir.join(format!("osd.{}", id.0));
-        if let Some(mount) = &self.mount {
-            ensure!(
-                !dir.starts_with(&mount.point) && !mount.point.starts_with(dir),
-                "{} and the mount point {} lie one in the other; nothing was changed",
-                dir.display(),
-                mount.point.display()
-            );
-        }
         match layout::read(disk, dir)? {
             Some(file) => {
                 ensure!(
@@ -222,9 +238,12 @@ impl Running {
         let log_id = storage::random_u128();
         let lock = match &home {
             Some(dir) => {
-                holdfast_objstore_base::disk::Disk::create_dir_all(&*disk, dir)?;
-                std::fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o700))
-                    .with_context(|| format!("cannot set the mode of {}", dir.display()))?;
+                if !dir.exists() {
+                    disk.create_dir_all(dir)?;
+                    // What is stored is its users' own business; a folder that was there keeps its mode.
+                    std::fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o700))
+                        .with_context(|| format!("cannot set the mode of {}", dir.display()))?;
+                }
                 Some(lock::take(dir)?)
             }
             None => None,
