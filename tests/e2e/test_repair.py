@@ -69,6 +69,7 @@ def test_an_osd_is_replaced_under_load_and_then_any_two_others_may_go(work):
         destroy_osd(c, 2)
         c.start()
         assert states(c)["osd.2"] == "lost"
+        fill(c, "narrow")
         stop, failures, written = threading.Event(), [], []
 
         def load():
@@ -99,14 +100,14 @@ def test_an_osd_is_replaced_under_load_and_then_any_two_others_may_go(work):
         assert not failures, failures[0]
         assert set(states(c).values()) == {"up"}
         # What was written narrower meanwhile is wide again.
-        wait_for("re-encoded", lambda: c.status()["repair"]["reencoded_stripes"] > 0 or not written, SECONDS)
+        wait_for("re-encoded", lambda: c.status()["repair"]["reencoded_stripes"] >= 3, SECONDS)
         until_healthy(c)
         c.sync()
         c.stop()
         destroy_osd(c, 0)
         destroy_osd(c, 5)
         c.start()
-        check(c, "a")
+        check(c, "a", "narrow")
         for name, data in dict(written).items():
             assert open(c.path(name), "rb").read() == data, name
     finally:

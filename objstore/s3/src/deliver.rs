@@ -147,7 +147,7 @@ pub async fn read(meta: &dyn Meta, objects: &dyn Objects, ino: InodeId, range: R
             return Err(S3Error::with_message(S3ErrorCode::ServiceUnavailable, "the object was cut short while it was read"));
         }
         match read_mapped(objects, &map, range.clone()).await {
-            Err(ObjectsError::Gone { .. }) if again => again = false,
+            Err(ObjectsError::Gone { .. } | ObjectsError::Lost { .. }) if again => again = false,
             other => return other.map_err(error::objects),
         }
     }

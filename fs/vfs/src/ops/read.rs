@@ -120,8 +120,9 @@ impl Vfs {
             let Some(sources) = self.layers(inode, &range, &wanted).await? else { return Ok(None) };
             match self.fetch(sources).await {
                 Ok(data) => break data,
-                Err(objects::Error::Gone { stripe }) if again => {
-                    tracing::debug!(%stripe, "gone: reading the map again");
+                // Repair may have moved or rewritten it since the map was read.
+                Err(objects::Error::Gone { stripe } | objects::Error::Lost { stripe, .. }) if again => {
+                    tracing::debug!(%stripe, "gone or moved: reading the map again");
                     again = false;
                     inode.state.lock().map.forget();
                 }
@@ -253,7 +254,7 @@ impl Vfs {
             let extents = s.meta.extents(inode.ino, chunks_of(&range)).await.map_err(|e| self.meta_error(&s, e))?;
             match self.fetch(committed(&extents, range)).await {
                 Ok(data) => return Ok(data),
-                Err(objects::Error::Gone { .. }) if again => {
+                Err(objects::Error::Gone { .. } | objects::Error::Lost { .. }) if again => {
                     size = s.meta.getattr(inode.ino).await.map_err(|e| self.meta_error(&s, e))?.0.size;
                 }
                 Err(e) => return Err(error::from_objects(e)),
