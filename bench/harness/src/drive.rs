@@ -63,6 +63,16 @@ mod tests {
     }
 
     #[test]
+    fn a_block_device_is_described_itself() {
+        // Loop devices may come and go meanwhile; a machine without any device has nothing to describe.
+        let all = holdfast_objstore_base::real::device::all_devices();
+        if let Some(device) = all.iter().find(|d| !d.to_string_lossy().contains("loop")) {
+            let said = super::describe(device).unwrap();
+            assert!(said.starts_with(&*device.file_name().unwrap().to_string_lossy()), "{said}");
+        }
+    }
+
+    #[test]
     fn any_path_has_a_drive() {
         assert!(!super::describe(std::path::Path::new("/")).unwrap().is_empty());
         assert!(super::describe(std::path::Path::new("/no/such")).is_err());
