@@ -163,7 +163,9 @@ pub(crate) fn pack(tx: &mut Tx, ctx: Ctx, p: &Pack) -> Done<Reply> {
 fn move_member(tx: &mut Tx, ctx: Ctx, owner: BucketId, pack: StripeId, m: &PackMember) -> Done<bool> {
     let key = keys::stripe(m.stripe);
     let Some(mut record) = load::<StripeRecord>(tx, &key)? else { return Ok(false) };
-    if record.home != m.from || record.meta.len != m.len || record.bucket != owner || is_pack(tx, m.stripe)? {
+    // Only what has shards can be a pack itself.
+    let other = record.home != m.from || record.meta.len != m.len || record.bucket != owner;
+    if other || record.home == Home::Shards && is_pack(tx, m.stripe)? {
         return Ok(false);
     }
     leave(tx, ctx, &record)?;

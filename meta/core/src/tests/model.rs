@@ -495,7 +495,7 @@ fn play(seed: u64, steps: usize) -> (crate::kv::MemKv, BTreeMap<String, u32>) {
     for step in 0..steps {
         g.step();
         // To compare is dearer than to play.
-        if step % 4 == 0 || step + 1 == steps {
+        if step % 5 == 0 || step + 1 == steps {
             g.compare();
             g.note_forms();
         }
