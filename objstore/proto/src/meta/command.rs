@@ -199,13 +199,13 @@ pub enum Reply {
     Swapped {
         swapped: bool,
     },
-    /// How many members are found in the pack now.
-    Packed {
-        moved: u32,
-    },
     Error(MetaError),
     /// When the part was made.
     Part {
         modified: TimeNs,
+    },
+    /// How many members are found in the pack now.
+    Packed {
+        moved: u32,
     },
 }
