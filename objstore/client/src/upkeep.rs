@@ -48,7 +48,7 @@ pub struct Rebuild {
 
 /// All calls may be made concurrently and retried; dropping a future leaves at worst shards that no record names.
 pub trait Upkeep: Objects {
-    /// Looks at every shard of a stripe: at its head, and for those in `whole` (bits) at every byte, from the device.
+    /// Looks at every shard of a stripe, from the device: at its head, and for those in `whole` (bits) at every byte.
     fn examine<'a>(&'a self, stripe: &'a Arc<StripeMeta>, whole: u32) -> BoxFuture<'a, Examined>;
 
     /// Makes shards anew from the others: on their home where it takes new shards, else on an OSD that has none of the stripe. They are

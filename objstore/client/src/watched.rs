@@ -115,6 +115,9 @@ impl ShardService for Watched {
     fn drop_shards(&self, keys: Vec<ShardKey>) -> BoxFuture<'_, Result<()>> {
         self.watch(self.inner.drop_shards(keys))
     }
+    fn look(&self, key: ShardKey) -> BoxFuture<'_, Result<ShardHead>> {
+        self.watch(self.inner.look(key))
+    }
     fn verify(&self, key: ShardKey) -> BoxFuture<'_, Result<ShardHead>> {
         self.watch(self.inner.verify(key))
     }

@@ -117,6 +117,10 @@ pub trait ShardService: Send + Sync + 'static {
     fn delete(&self, stripes: Vec<StripeId>) -> BoxFuture<'_, Result<()>>;
     /// Forgets exactly these shards; others of their stripes stay. Keys that are not held are ignored. Durable with the next flush.
     fn drop_shards(&self, keys: Vec<ShardKey>) -> BoxFuture<'_, Result<()>>;
+    /// As `head`, but read from the device, whatever is cached.
+    fn look(&self, key: ShardKey) -> BoxFuture<'_, Result<ShardHead>> {
+        self.head(key)
+    }
     /// Reads all of a shard from the device, its head too, and verifies every block.
     fn verify(&self, key: ShardKey) -> BoxFuture<'_, Result<ShardHead>> {
         Box::pin(async move {

@@ -60,7 +60,8 @@ impl Shared {
             }
         }
         let standing = self.objects.standing();
-        let leaving = |osd: &OsdId| standing.iter().any(|s| s.osd == *osd && s.leaving);
+        // One that is not there any more was removed between the writing of the stripe and its publishing.
+        let leaving = |osd: &OsdId| standing.iter().find(|s| s.osd == *osd).is_none_or(|s| s.leaving);
         let leaving = stripe.osds.iter().enumerate().filter(|(_, osd)| leaving(osd)).fold(0, |bits, (i, _)| bits | 1 << i);
         // A shard whose OSD is out of service for now comes back with it; one that will not is made elsewhere.
         let shards = seen.absent | seen.corrupt | (seen.down | seen.good) & leaving;

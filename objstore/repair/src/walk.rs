@@ -206,10 +206,11 @@ impl Shared {
         Ok(())
     }
 
-    /// A shard lies on an OSD that is to be left, and there is another that could take it.
+    /// A shard lies on an OSD that is to be left, or that was removed, and there is another that could take it.
     fn misplaced(&self, stripe: &StripeMeta, standing: &[Standing]) -> bool {
-        let on = |s: &Standing| stripe.osds.contains(&s.osd);
-        standing.iter().any(|s| s.leaving && on(s)) && standing.iter().any(|s| s.up && !s.leaving && !on(s))
+        let stays = |osd: &OsdId| standing.iter().any(|s| s.osd == *osd && !s.leaving);
+        let other = |s: &Standing| s.up && !s.leaving && !stripe.osds.contains(&s.osd);
+        !stripe.osds.iter().all(stays) && standing.iter().any(other)
     }
 
     /// It was perhaps written narrower than its bucket's code, and something wider fits now.

@@ -65,7 +65,7 @@ impl Cluster {
             let slot = stripe.osds.get(shard as usize).and_then(|osd| self.slot(*osd));
             let Some(slot) = slot.filter(|s| s.failure().is_none()) else { return (shard, None) };
             let key = ShardKey { stripe: stripe.id, shard };
-            let answer = if whole >> shard & 1 == 1 { slot.service.verify(key).await } else { slot.service.head(key).await };
+            let answer = if whole >> shard & 1 == 1 { slot.service.verify(key).await } else { slot.service.look(key).await };
             (shard, Some(answer))
         });
         let mut seen = Examined::default();

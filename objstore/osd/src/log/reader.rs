@@ -64,6 +64,13 @@ impl Log {
         Ok((head, blocks.slice(from..from + len as usize)))
     }
 
+    /// The head of a record from the device, whatever is cached.
+    pub async fn reread_head(&self, at: &Location) -> Result<Arc<Head>> {
+        let segment = self.segment_of(at.position)?;
+        let bytes = self.read_blocks(&segment, at.position.block, at.head_blocks).await?;
+        self.head_from(&bytes, at)
+    }
+
     /// Reads a whole record from the device, its head too whatever is cached, and verifies all of it.
     pub async fn verify(&self, at: &Location) -> Result<Arc<Head>> {
         let segment = self.segment_of(at.position)?;

@@ -33,13 +33,14 @@ impl Inner {
         }
     }
 
-    /// All of a shard from the device, head and blocks, whatever is cached.
-    pub(super) async fn verify(&self, key: ShardKey) -> Result<ShardHead> {
+    /// The head of a shard from the device, whatever is cached; `whole`: verified with all its blocks.
+    pub(super) async fn fresh(&self, key: ShardKey, whole: bool) -> Result<ShardHead> {
         loop {
             self.alive()?;
             let entry = self.state.lock().index.shards.get(&Key::from(key)).copied();
             let entry = entry.ok_or(Error::NotFound { osd: self.id(), key })?;
-            match self.log.verify(&entry.location()).await {
+            let at = entry.location();
+            match if whole { self.log.verify(&at).await } else { self.log.reread_head(&at).await } {
                 Ok(head) => {
                     self.read_errors.store(0, Relaxed);
                     return self.check(key, &head);

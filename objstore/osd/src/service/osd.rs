@@ -125,8 +125,12 @@ impl ShardService for Osd {
         Box::pin(self.0.drop_shards(keys))
     }
 
+    fn look(&self, key: ShardKey) -> BoxFuture<'_, Result<ShardHead>> {
+        Box::pin(self.0.fresh(key, false))
+    }
+
     fn verify(&self, key: ShardKey) -> BoxFuture<'_, Result<ShardHead>> {
-        Box::pin(self.0.verify(key))
+        Box::pin(self.0.fresh(key, true))
     }
 
     fn list(&self, after: Option<ShardKey>, limit: usize) -> BoxFuture<'_, Result<Vec<ShardKey>>> {

@@ -1,6 +1,8 @@
 //! Faults of devices: each is found, named, and survived.
 
 use crate::rig::{CODE, Rig, osd_config};
+use holdfast_objstore_base::buf::AlignedBuf;
+use holdfast_objstore_base::disk::{Disk, Open};
 use holdfast_objstore_client::conformance::{expect, stripe};
 use holdfast_objstore_client::{Objects, Upkeep};
 use holdfast_objstore_osd::Osd;
@@ -83,5 +85,41 @@ async fn a_device_that_refuses_writes_loses_no_stripe() {
     let meta = rig.cluster.write(stripe(9_999, CODE, 100_000)).await.unwrap();
     assert!(rig.devices[5].osd.as_ref().unwrap().failure().is_some(), "a failed write is final for its log");
     expect(&*rig.cluster, &meta, 0..100_000).await;
+    rig.repair.stop().await;
+}
+
+/// Blocks of a segment of a device, copied over others of it, or zeroed: what a misdirected write and a lost one leave.
+async fn overwrite(rig: &Rig, id: usize, from: Option<u64>, to: u64, blocks: u64) {
+    let device = &rig.devices[id];
+    let log = device.dir.join("log");
+    let name = device.disk.list(&log).unwrap().into_iter().find(|n| n.ends_with(".segment")).unwrap();
+    let file = device.disk.open(&log.join(name), Open::Existing).unwrap();
+    let mut buf = AlignedBuf::zeroed((blocks * 4096) as usize);
+    if let Some(from) = from {
+        buf = file.read_at(from, buf).await.unwrap();
+    }
+    file.write_at(to, vec![buf.freeze()]).await.unwrap();
+    file.flush().await.unwrap();
+}
+
+#[tokio::test]
+async fn lost_and_misdirected_writes_are_found_and_repaired() {
+    let mut rig = Rig::new(6).await;
+    rig.fill(30, 100_000).await;
+    rig.repair.start();
+    rig.settled().await;
+    // A run of whole records of one place over those of another; and a run that never came.
+    overwrite(&rig, 1, Some(64 << 10), 256 << 10, 40).await;
+    overwrite(&rig, 4, None, 128 << 10, 40).await;
+    let all: Vec<_> = rig.map.stripes.lock().values().cloned().collect();
+    for meta in &all {
+        expect(&*rig.cluster, meta, 0..meta.len).await;
+    }
+    rig.repair.scrub(Depth::Deep);
+    rig.until("scrubbed", || rig.repair.scrub_status().state.deep.is_some()).await;
+    let faults = rig.repair.scrub_status().state.deep.unwrap().faults;
+    rig.settled().await;
+    assert!(faults > 0 || rig.repair.progress().repaired_stripes > 0);
+    rig.all_whole().await;
     rig.repair.stop().await;
 }

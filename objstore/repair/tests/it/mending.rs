@@ -224,3 +224,17 @@ async fn a_stripe_deleted_while_it_was_repaired_leaves_nothing() {
     rig.until("dropped", || rig.devices.iter().all(|d| d.osd.as_ref().unwrap().shards() == 0)).await;
     rig.repair.stop().await;
 }
+
+#[tokio::test]
+async fn a_stripe_published_after_its_osd_was_removed_is_made_whole_on_another() {
+    let mut rig = Rig::new(7).await;
+    rig.fill(20, 100_000).await;
+    rig.repair.start();
+    rig.settled().await;
+    rig.devices.pop();
+    rig.changed();
+    rig.until("moved", || rig.map.stripes.lock().values().all(|s| !s.osds.contains(&OsdId(6)))).await;
+    rig.settled().await;
+    rig.all_whole().await;
+    rig.repair.stop().await;
+}

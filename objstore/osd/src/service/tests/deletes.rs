@@ -126,3 +126,39 @@ async fn a_full_osd_refuses_puts_takes_deletes_survives_restarts_and_has_room_ag
         put(&osd, n, 2).await;
     }
 }
+
+#[tokio::test]
+async fn a_dropped_shard_is_gone_for_good_and_its_neighbour_in_the_stripe_stays() {
+    let disk = rig();
+    let osd = open(&disk).await;
+    let key = |n: u8| ShardKey { stripe: stripe(7), shard: n };
+    for n in [1, 3] {
+        osd.put(shard(key(n), n as u64, 2)).await.unwrap();
+    }
+    osd.drop_shards(vec![key(1), key(5)]).await.unwrap();
+    assert!(matches!(osd.head(key(1)).await, Err(Error::NotFound { .. })));
+    // The place is free for another writing of the same shard.
+    osd.put(shard(key(1), 9, 2)).await.unwrap();
+    osd.drop_shards(vec![key(1)]).await.unwrap();
+    osd.flush().await.unwrap();
+    for seed in 0..20 {
+        let osd = open(&disk.crash(seed)).await;
+        assert_eq!((osd.shards(), osd.verify(key(3)).await.unwrap().key), (1, key(3)));
+        assert!(matches!(osd.look(key(1)).await, Err(Error::NotFound { .. })));
+    }
+}
+
+#[tokio::test]
+async fn verifying_reads_the_device_whatever_is_cached() {
+    let disk = rig();
+    let osd = open(&disk).await;
+    put(&osd, 1, 2).await;
+    assert!(osd.look(key(1)).await.is_ok() && osd.verify(key(1)).await.is_ok());
+    let life = osd.0.state.lock().index.shards.values().next().unwrap().position;
+    let number = osd.0.log.segments().iter().find(|s| s.life == life.life).unwrap().number;
+    let at = life.block as u64 * 4096;
+    disk.corrupt(&segment_path(number), at..at + 64, 5);
+    assert!(osd.head(key(1)).await.is_ok(), "the cache has it");
+    assert!(matches!(osd.look(key(1)).await, Err(Error::Corrupt { .. })));
+    assert!(matches!(osd.verify(key(1)).await, Err(Error::Corrupt { .. })));
+}
