@@ -69,6 +69,9 @@ pub struct Up {
     /// Byte budget for dirty data, read-ahead, caches and tables
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = memory)]
     pub memory: u64,
+    /// Start although too few devices are there to tell which copy of the metadata log is the newest: what was acknowledged after the copy at hand was left out is lost
+    #[arg(long)]
+    pub accept_stale: bool,
 }
 
 /// Below this the daemon could not hold one stripe in each direction.
@@ -160,6 +163,9 @@ pub enum Admin {
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
     },
+    /// Back up, restore and check the metadata
+    #[command(subcommand)]
+    Meta(AdminMeta),
     /// Print all metrics in the Prometheus text format
     #[command(after_help = "Example:\n  holdfast admin metrics --data ./data | grep flush")]
     Metrics {
@@ -232,6 +238,50 @@ pub struct Of {
     /// Any data folder of the cluster
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
+}
+
+#[derive(Subcommand)]
+pub enum AdminMeta {
+    /// Write the metadata of a running cluster, as it is now, to a file; the data stays where it is
+    #[command(after_help = "Example:\n  holdfast admin meta backup /backup/holdfast.meta --data ./data")]
+    Backup {
+        /// Where to; an older file of that name is replaced when the new one is whole
+        file: PathBuf,
+        /// Any data folder of the cluster
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+    },
+    /// Put a backup in the place of metadata that is lost or damaged; the cluster must be stopped
+    #[command(
+        after_help = "Example:\n  holdfast admin meta restore /backup/holdfast.meta --data ./data\n\nIt says what is lost by it and asks. The state that was there is kept as meta/state.redb.before."
+    )]
+    Restore {
+        /// The backup
+        file: PathBuf,
+        /// Any data folder of the cluster
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Read every record of the metadata and follow every reference; exits with 1 when something is wrong
+    #[command(after_help = "Example:\n  holdfast admin meta check --data ./data")]
+    Check {
+        /// Any data folder of the cluster, running or stopped
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// After a restore: agree that what the metadata does not know is deleted
+    #[command(after_help = "Example:\n  holdfast admin meta confirm --data ./data")]
+    Confirm {
+        /// Any data folder of the cluster
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+    },
 }
 
 #[derive(Subcommand)]

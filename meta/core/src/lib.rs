@@ -11,6 +11,7 @@ mod chunk;
 mod dir;
 mod fail;
 mod ids;
+mod incarnation;
 mod initialise;
 mod keys;
 mod map;
@@ -38,6 +39,7 @@ mod tests;
 
 pub use apply::{apply, apply_with};
 pub use check::check;
+pub use incarnation::{incarnation, raise_incarnation};
 pub use initialise::{FORMAT_VERSION, initialise};
 pub use kv::{Kv, KvRead, MemKv, StateError};
 pub use session::{SERVICE_EPOCH, SERVICE_SESSION};

@@ -8,6 +8,7 @@ mod namespace;
 mod objects;
 mod packs;
 pub(crate) mod rng;
+mod scale;
 mod sessions;
 mod touch;
 mod uploads;

@@ -1,6 +1,7 @@
 //! The counters of the metadata log, with their names, units and meaning in one place.
 
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 /// Counts of one log since its opening. Clones share them.
@@ -15,6 +16,10 @@ pub struct Metrics {
     pub(crate) wal_flush_waits: Counter,
     pub(crate) checkpoints: Counter,
     pub(crate) segments_retired: Counter,
+    pub(crate) mirror_set_changes: Counter,
+    pub(crate) mirrors: Gauge,
+    pub(crate) mirror_lag_records: Gauge,
+    pub(crate) mirror_lag_bytes: Gauge,
 }
 
 impl Metrics {
@@ -30,6 +35,10 @@ impl Metrics {
         sub.register("wal_flush_waits", "Waits for a flush of the write-ahead log; many may share one flush", self.wal_flush_waits.clone());
         sub.register("checkpoints", "Durable checkpoints of the state", self.checkpoints.clone());
         sub.register("segments_retired", "Segments of the write-ahead log given back", self.segments_retired.clone());
+        sub.register("mirror_set_changes", "Sets of copies of the write-ahead log proposed in this run", self.mirror_set_changes.clone());
+        sub.register("mirrors", "Copies of the write-ahead log that count, where there are several devices", self.mirrors.clone());
+        sub.register("mirror_lag_records", "Records that the copy furthest behind lacks", self.mirror_lag_records.clone());
+        sub.register("mirror_lag_bytes", "Bytes on their way to the copy furthest behind", self.mirror_lag_bytes.clone());
     }
 
     /// Commands proposed here.
@@ -63,6 +72,10 @@ impl Metrics {
     /// Durable checkpoints of the state.
     pub fn checkpoints(&self) -> u64 {
         self.checkpoints.get()
+    }
+    /// Sets of copies proposed in this run.
+    pub fn mirror_set_changes(&self) -> u64 {
+        self.mirror_set_changes.get()
     }
     /// Segments given back.
     pub fn segments_retired(&self) -> u64 {

@@ -3,11 +3,12 @@
 //! What always holds: openraft's tasks live in the current-thread runtime that called [`open`], so a local command
 //! crosses no thread; a command is answered once it is durable and applied; stamps never go back, also across restarts; when
 //! the write-ahead log or the state fails, every call answers [`Error::Failed`] and none hangs.
-//! What it leaves out: members beyond the first (their network and snapshots are refused), and more than one folder for
-//! the write-ahead log (the first of `dirs` is used).
+//! What it leaves out: members beyond the first (their network and snapshots are refused).
 
 mod health;
+mod layout;
 mod machine;
+pub mod mirror;
 mod network;
 mod record;
 mod recover;
@@ -18,14 +19,15 @@ mod wal;
 mod window;
 
 use crate::metrics::Metrics;
-use crate::{Error, MetaLog, Result, StateMachine};
+use crate::{Error, MetaLog, Mirror, Result, StateMachine};
 use bytes::Bytes;
 use health::Health;
 use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_base::clock::Clock;
 use holdfast_objstore_base::disk::Disk;
-use holdfast_objstore_osd::log::{self, Log};
+use holdfast_objstore_osd::log;
 use machine::{Machine, Shared};
+use mirror::start::start;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{ClientWriteError, RaftError};
 use openraft::{BasicNode, Raft, ServerState, SnapshotPolicy};
@@ -55,8 +57,10 @@ pub struct Config {
     pub address: String,
     /// Whether a missing write-ahead log is made. Only for a cluster that is new: else a lost log would pass as an empty one.
     pub create: bool,
-    /// Identity of a newly made log: random. It also seeds what openraft draws.
+    /// Identity of newly made logs: random, and new at every start. It also seeds what openraft draws.
     pub id: u128,
+    /// How many copies of the log are kept, and where.
+    pub mirrors: mirror::Config,
     /// A checkpoint of the state is begun when this many bytes were written since the last one.
     pub checkpoint_bytes: u64,
     /// Proposals wait while more than this was written since the last checkpoint began.
@@ -75,7 +79,8 @@ impl Config {
         // Twice the bound: sealed tails, records not yet purged and the purge record itself need room too.
         log.segments_max = (2 * wal_bytes_max / log.segment_bytes) as u32 + 4;
         log.segments_reserve = 1;
-        Self { node: 1, address: String::new(), create, id, checkpoint_bytes: 64 << 20, wal_bytes_max, log, metrics: Metrics::default() }
+        let (mirrors, metrics) = (mirror::Config::default(), Metrics::default());
+        Self { node: 1, address: String::new(), create, id, mirrors, checkpoint_bytes: 64 << 20, wal_bytes_max, log, metrics }
     }
 }
 
@@ -88,7 +93,8 @@ struct RaftLog {
     wal_bytes_max: u64,
 }
 
-/// Opens the log in the first of `dirs`, re-applies to `sm` what it does not durably hold, and leads.
+/// Opens the log in `dirs` (one folder for a copy in each data folder, in their order), re-applies to `sm` what it does not durably hold, and leads.
+/// Where there are several devices it is on two before this returns.
 ///
 /// To be called in the runtime whose thread is to do the work. Fails when the log is missing and not to be made, damaged, or
 /// does not belong to the state.
@@ -99,29 +105,39 @@ pub async fn open(
     clock: Arc<dyn Clock>,
     sm: Arc<dyn StateMachine>,
 ) -> Result<Arc<dyn MetaLog>> {
-    let dir = dirs.into_iter().next().ok_or_else(|| Error::Failed("no folder for the metadata log".into()))?;
+    let dirs = if config.mirrors.dirs.is_empty() { dirs } else { config.mirrors.dirs.clone() };
+    if dirs.is_empty() {
+        return Err(Error::Failed("no folder for the metadata log".into()));
+    }
     let (index, tail) = sm.restore()?;
     let tail = match tail {
         Some(bytes) => Some(record::decode::<record::Tail>(&bytes, "the log's record in the state").map_err(Error::Failed)?),
         None if index == 0 => None,
         None => return Err(Error::Failed(format!("the state holds commands up to {index} without the log's record"))),
     };
-    if !Log::exists(&*disk, &dir) {
-        if !config.create || index > 0 {
-            return Err(Error::Failed(format!("the metadata log in {} is missing", dir.display())));
-        }
-        Log::format(&*disk, &dir, config.id, &config.log).map_err(failed)?;
-    }
-    let mut found = recover::Collect::default();
-    let (log, recovery) = Log::open(disk, &dir, config.log.clone(), &mut found).await.map_err(failed)?;
-    let mut state = found.replay(&log, &Restage::of(&*sm, index)).await?;
-    tracing::debug!(records = recovery.records, entries = state.window.len(), "metadata log read");
-    check_state(&state, tail.as_ref())?;
+    let mut started = start(&disk, &dirs, &config, index, &Restage::of(&*sm, index)).await?;
+    let state = &mut started.state;
+    tracing::debug!(entries = state.window.len(), "metadata log read");
+    let behind = match &tail {
+        Some(tail) if config.mirrors.behind_state => Some(state.begin_behind(tail)),
+        // What the newest copy at hand lacks is in the state.
+        Some(tail) if config.mirrors.accept_stale && state.window.last() < Some(tail.applied.into()) => Some(state.begin_behind(tail)),
+        _ => None,
+    };
+    check_state(state, tail.as_ref())?;
     state.now_ns = state.now_ns.max(tail.as_ref().map_or(0, |t| t.now_ns));
 
     let health = Arc::new(Health::default());
-    let wal = Wal::new(log, state, config.metrics.clone(), health.clone(), config.checkpoint_bytes);
+    let wal = Wal::new(disk, dirs, started, &config, health.clone(), clock.clone());
+    if let Some(purge) = behind {
+        wal.write(record::kind::RESET, record::encode(&record::Reset {})).await.map_err(failed)?;
+        wal.write(record::kind::PURGE, record::encode(&purge)).await.map_err(failed)?;
+    }
     wal.hold(sm.hold());
+    wal.replicated().await;
+    if wal.is_mirrored() {
+        tokio::spawn(Wal::watch_lag(Arc::downgrade(&wal)));
+    }
     let machine = Machine::restore(wal.clone(), sm, index, tail.as_ref()).map_err(Error::Failed)?;
     let shared = machine.shared();
     let store = Store { wal: wal.clone(), clock };
@@ -139,6 +155,33 @@ pub async fn open(
     tokio::spawn(watch_role(this.raft.clone(), this.health.clone(), config.node));
     tokio::spawn(checkpoint_when_grown(this.raft.clone(), this.wal.clone(), this.shared.clone()));
     Ok(this)
+}
+
+/// The index and stamp of the newest entry that any copy in `dirs` holds, without changing anything. `None`: none can be read.
+pub async fn newest(disk: &Arc<dyn Disk>, dirs: &[PathBuf]) -> Option<(u64, i64)> {
+    let newest = parking_lot::Mutex::new(None);
+    let look = |kind: u8, meta: &[u8]| {
+        if kind == record::kind::ENTRIES
+            && let Ok((_, index, body)) = layout::unpack(meta)
+        {
+            let now_ns = match body {
+                layout::Body::Here(b) => {
+                    record::decode::<record::Entries>(b, "entries").ok().and_then(|e| e.entries.last().map(|e| e.now_ns))
+                }
+                layout::Body::InPayload => None,
+            };
+            let mut newest = newest.lock();
+            let before: (u64, i64) = newest.unwrap_or_default();
+            *newest = Some((before.0.max(index), before.1.max(now_ns.unwrap_or(0))));
+        }
+        String::new()
+    };
+    for dir in dirs.iter().filter(|d| log::Log::exists(&**disk, d)) {
+        if let Err(e) = log::dump(&**disk, dir, &look, &mut std::io::sink()).await {
+            tracing::debug!(dir = %dir.display(), error = %e, "a copy of the metadata log cannot be looked at");
+        }
+    }
+    newest.into_inner()
 }
 
 fn failed(e: impl std::fmt::Display) -> Error {
@@ -269,6 +312,14 @@ impl MetaLog for RaftLog {
         self.shared.applied.load(Ordering::Acquire)
     }
 
+    fn mirrors(&self) -> Vec<Mirror> {
+        self.wal.shown()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.wal.mirrors.notes.clone()
+    }
+
     fn shutdown(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             // New proposals are refused. Those on their way are ahead of this blank entry, so they have their answers when it has
@@ -288,9 +339,7 @@ impl MetaLog for RaftLog {
             }
             self.wal.grown.notify_one();
             let _all_retired = self.wal.retiring.lock().await;
-            if let Err(e) = self.wal.log.close().await {
-                tracing::warn!(error = %e, "the metadata log did not close cleanly");
-            }
+            self.wal.close().await;
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use holdfast_objstore_base::BoxFuture;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A committed command. The proposer's clock stamped `now_ns` (wall nanoseconds); it never goes back along the log.
@@ -55,8 +56,30 @@ pub trait MetaLog: Send + Sync + 'static {
     fn may_read(&self) -> Result<()>;
     /// Index of the last applied command.
     fn applied(&self) -> u64;
+    /// What each device that may hold a copy of the log is doing. Empty: the log is not kept on devices.
+    fn mirrors(&self) -> Vec<Mirror> {
+        Vec::new()
+    }
+    /// What the start could not make sure of, a sentence each.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// Stops in order: nothing is in flight afterwards.
     fn shutdown(&self) -> BoxFuture<'_, ()>;
+}
+
+/// A device that may hold a copy of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mirror {
+    /// The copy's folder.
+    pub dir: PathBuf,
+    /// `copy`, `filling`, `spare`, `late` or `lost`.
+    pub role: &'static str,
+    /// Records and bytes it lacks.
+    pub lag_records: u64,
+    pub lag_bytes: u64,
+    /// Why it is out of service.
+    pub why: Option<String>,
 }
 
 pub type SharedLog = Arc<dyn MetaLog>;

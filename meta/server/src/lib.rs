@@ -6,6 +6,7 @@
 
 mod config;
 mod format;
+pub mod image;
 mod metrics;
 mod service;
 mod state;

@@ -17,12 +17,12 @@ mod store;
 mod tests;
 mod watches;
 
+pub(crate) use backend::mark_plain_thread;
 pub(crate) use layers::Layers;
 pub(crate) use machine::{decode_reply, encode_request};
+pub(crate) use overlay::Overlay;
 pub(crate) use staging::{Staged, inline_of};
-#[cfg(test)]
-pub(crate) use store::Mark;
-pub(crate) use store::Store;
+pub(crate) use store::{Mark, Snapshot, Store};
 
 use crate::metrics::Metrics;
 use bytes::Bytes;
@@ -287,6 +287,13 @@ impl State {
             // The sender lives as long as `self`; a failure is told through it too.
             let _ = reached.changed().await;
         }
+    }
+
+    /// The newest durable commit that holds all applied now, for as long as it is wanted; what is written meanwhile goes on behind it.
+    pub(crate) async fn image(&self) -> Result<(Mark, Snapshot), StateError> {
+        self.checkpoint().await?;
+        let store = self.store.as_ref().ok_or_else(|| StateError("a state in memory has no image".into()))?;
+        store.image()?.ok_or_else(|| StateError("nothing was ever written".into()))
     }
 
     /// From now on folds give way to nobody: the service is stopping.

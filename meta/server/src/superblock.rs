@@ -3,7 +3,7 @@
 //! ```text
 //!  0  8  magic "HFSTMETA"
 //!  8  4  version, little-endian (1)
-//! 12  4  condition, little-endian: 1 being formatted, 2 ready
+//! 12  4  condition, little-endian: 1 being formatted, 2 ready, 3 ready and restored from an image, not yet confirmed
 //! 16 16  cluster id
 //! 32 28  zero
 //! 60  4  CRC-32C of bytes 0 to 59, little-endian
@@ -23,6 +23,7 @@ const VERSION: u32 = 1;
 const LEN: usize = 64;
 const FORMATTING: u32 = 1;
 const READY: u32 = 2;
+const RESTORED: u32 = 3;
 
 /// The cluster a folder belongs to.
 pub type ClusterId = [u8; 16];
@@ -75,7 +76,7 @@ fn decode(bytes: &[u8]) -> Found {
     let cluster = b[16..32].try_into().expect("16 bytes");
     match (version, word(b, 12)) {
         (VERSION, FORMATTING) => Found::HalfFormatted(cluster),
-        (VERSION, READY) => Found::Ready(cluster),
+        (VERSION, READY | RESTORED) => Found::Ready(cluster),
         _ => damaged("unknown version or condition"),
     }
 }
@@ -114,6 +115,22 @@ pub(crate) fn write_ready(disk: &dyn Disk, dir: &Path, cluster: ClusterId) -> Re
     disk.write_small(&dir.join(NAME), &encode(cluster, READY), 0o600)
 }
 
+/// Says that all of it is there, from an image: until an operator confirms, what the state does not know must not be deleted.
+pub(crate) fn write_restored(disk: &dyn Disk, dir: &Path, cluster: ClusterId) -> Result<(), DiskError> {
+    disk.write_small(&dir.join(NAME), &encode(cluster, RESTORED), 0o600)
+}
+
+/// Whether the folder was restored from an image and no operator has confirmed it yet.
+pub fn is_restored(disk: &dyn Disk, dir: &Path) -> Result<bool, DiskError> {
+    let bytes = disk.read_small(&dir.join(NAME))?;
+    Ok(bytes.is_some_and(|b| <&[u8; LEN]>::try_from(&b[..]).is_ok_and(|b| matches!(decode(b), Found::Ready(_)) && word(b, 12) == RESTORED)))
+}
+
+/// An operator confirms what was restored: from now on what the state does not know may be deleted.
+pub fn confirm(disk: &dyn Disk, dir: &Path, cluster: ClusterId) -> Result<(), DiskError> {
+    write_ready(disk, dir, cluster)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,6 +139,7 @@ mod tests {
     fn a_superblock_says_what_the_folder_is() {
         let id = [7; 16];
         assert_eq!(decode(&encode(id, READY)), Found::Ready(id));
+        assert_eq!(decode(&encode(id, RESTORED)), Found::Ready(id));
         assert_eq!(decode(&encode(id, FORMATTING)), Found::HalfFormatted(id));
         let mut newer = encode(id, READY);
         newer[8] = 9;

@@ -14,6 +14,9 @@ pub struct Client(AdminClient<Channel>);
 /// `holdfast:` and the first data folder: what a mount shows as its source, so that a mount point leads to its process.
 pub const SOURCE_PREFIX: &str = "holdfast:";
 
+/// The largest answer: a piece of a backup with one very large record.
+const REPLY_BYTES_MAX: usize = 80 << 20;
+
 impl Client {
     /// By any data folder of the cluster.
     pub async fn by_data(dir: &Path) -> anyhow::Result<Client> {
@@ -41,7 +44,7 @@ impl Client {
         // The address is never dialled: the connector above is.
         let channel = Endpoint::from_static("http://admin.holdfast").connect_with_connector(connect).await;
         match channel {
-            Ok(c) => Ok(Client(AdminClient::new(c))),
+            Ok(c) => Ok(Client(AdminClient::new(c).max_decoding_message_size(REPLY_BYTES_MAX))),
             Err(_) => bail!("no holdfast process serves {}; start it with: holdfast up {}", home.display(), home.display()),
         }
     }
@@ -74,6 +77,11 @@ impl Client {
     pub async fn scrub(&mut self, deep: bool) -> anyhow::Result<()> {
         self.0.scrub(proto::ScrubRequest { deep }).await.map_err(said)?;
         Ok(())
+    }
+    /// `action`: as the protocol says.
+    pub async fn meta(&mut self, action: &str, id: u64) -> anyhow::Result<(serde_json::Value, Vec<u8>)> {
+        let reply = self.0.meta(proto::MetaRequest { action: action.into(), id }).await.map_err(said)?.into_inner();
+        Ok((serde_json::from_str(&reply.json)?, reply.data))
     }
     pub async fn metrics(&mut self) -> anyhow::Result<String> {
         Ok(self.0.metrics(proto::MetricsRequest {}).await.map_err(said)?.into_inner().text)

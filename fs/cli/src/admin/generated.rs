@@ -57,6 +57,21 @@ pub struct ScrubRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ScrubReply {}
+/// action: backup, more (of the backup with this id), check, confirm.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MetaRequest {
+    #[prost(string, tag = "1")]
+    pub action: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub id: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MetaReply {
+    #[prost(string, tag = "1")]
+    pub json: ::prost::alloc::string::String,
+    #[prost(bytes = "vec", tag = "2")]
+    pub data: ::prost::alloc::vec::Vec<u8>,
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MetricsRequest {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -213,6 +228,31 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("holdfast.admin.v1.Admin", "DropCaches"));
             self.inner.unary(req, path, codec).await
         }
+        /// Backs up and checks the metadata, and confirms a restore.
+        pub async fn meta(
+            &mut self,
+            request: impl tonic::IntoRequest<super::MetaRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::MetaReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/holdfast.admin.v1.Admin/Meta",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("holdfast.admin.v1.Admin", "Meta"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Makes a filesystem: a bucket that is a tree.
         pub async fn create_bucket(
             &mut self,
@@ -359,6 +399,11 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::DropCachesRequest>,
         ) -> std::result::Result<tonic::Response<super::DropCachesReply>, tonic::Status>;
+        /// Backs up and checks the metadata, and confirms a restore.
+        async fn meta(
+            &self,
+            request: tonic::Request<super::MetaRequest>,
+        ) -> std::result::Result<tonic::Response<super::MetaReply>, tonic::Status>;
         /// Makes a filesystem: a bucket that is a tree.
         async fn create_bucket(
             &self,
@@ -575,6 +620,49 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DropCachesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/holdfast.admin.v1.Admin/Meta" => {
+                    #[allow(non_camel_case_types)]
+                    struct MetaSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::MetaRequest>
+                    for MetaSvc<T> {
+                        type Response = super::MetaReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::MetaRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::meta(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = MetaSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

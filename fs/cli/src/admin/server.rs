@@ -18,6 +18,8 @@ pub trait Control: Send + Sync + 'static {
     /// Changes the set of OSDs; answers a sentence.
     fn osd(&self, request: OsdRequest) -> BoxFuture<'static, Result<String, String>>;
     fn scrub(&self, deep: bool);
+    /// Backups and checks of the metadata: a JSON document and bytes.
+    fn meta(&self, action: String, id: u64) -> BoxFuture<'static, Result<(serde_json::Value, Vec<u8>), String>>;
     fn metrics(&self) -> String;
 }
 
@@ -52,6 +54,11 @@ impl Admin for Service {
     async fn scrub(&self, request: Request<ScrubRequest>) -> Result<Response<ScrubReply>, Status> {
         self.0.scrub(request.into_inner().deep);
         Ok(Response::new(ScrubReply {}))
+    }
+    async fn meta(&self, request: Request<MetaRequest>) -> Result<Response<MetaReply>, Status> {
+        let r = request.into_inner();
+        let (said, data) = self.0.meta(r.action, r.id).await.map_err(Status::failed_precondition)?;
+        Ok(Response::new(MetaReply { json: said.to_string(), data }))
     }
     async fn metrics(&self, _: Request<MetricsRequest>) -> Result<Response<MetricsReply>, Status> {
         Ok(Response::new(MetricsReply { text: self.0.metrics() }))

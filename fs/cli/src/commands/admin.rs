@@ -14,6 +14,7 @@ pub async fn run(command: Admin) -> anyhow::Result<()> {
             push_kernel_pages(&mount)?;
             client.sync(point).await?;
         }
+        Admin::Meta(command) => super::meta::run(command).await?,
         Admin::DropCaches { data } => Client::by_data(&data).await?.drop_caches().await?,
         Admin::Osd(command) => super::osd::run(command).await?,
         Admin::Scrub { deep, detach, data } => super::scrub::run(deep, detach, &data).await?,

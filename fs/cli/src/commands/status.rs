@@ -40,6 +40,12 @@ fn table(s: &Value) -> String {
             text(&packs["small_stripes"])
         ),
     );
+    let copies: Vec<&Value> = s["metadata"]["log"].as_array().into_iter().flatten().collect();
+    if copies.len() > 1 {
+        let lag = copies.iter().filter_map(|c| c["lag_records"].as_u64()).max().unwrap_or(0);
+        let whole = copies.iter().filter(|c| c["role"] == "copy").count();
+        line("log", format!("{whole} copies on {} devices, {lag} records behind", copies.len()));
+    }
     line("repair", repair_line(&s["repair"]));
     line("scrub", scrub_line(&s["scrub"]));
     out.push('\n');

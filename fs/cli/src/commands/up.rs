@@ -48,7 +48,7 @@ pub fn run(args: Up) -> anyhow::Result<()> {
         storage::finish_forming(&p.layout, &disk)?;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ended = runtime.block_on(serve(p, Arc::new(disk), keys, args.memory, args.bucket));
+    let ended = runtime.block_on(serve(p, Arc::new(disk), keys, args.memory, args.accept_stale, args.bucket));
     admin::socket::remove(&home);
     drop(locks);
     ended
@@ -115,11 +115,18 @@ fn lock_all(layout: &Layout, disk: &dyn Disk) -> anyhow::Result<Vec<lock::Lock>>
     Ok(locks)
 }
 
-async fn serve(p: Prepared, disk: Arc<RealDisk>, keys: credentials::Credentials, memory: u64, bucket: String) -> anyhow::Result<()> {
+async fn serve(
+    p: Prepared,
+    disk: Arc<RealDisk>,
+    keys: credentials::Credentials,
+    memory: u64,
+    accept_stale: bool,
+    bucket: String,
+) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let home = p.layout.home().to_path_buf();
-    let plan = data::Plan { layout: p.layout, mount: p.mount, bucket, disk, memory };
+    let plan = data::Plan { layout: p.layout, mount: p.mount, bucket, disk, memory, accept_stale };
     let mut data = data::start(plan).await?;
     let running = data.running.clone();
     for why in running.losses() {

@@ -1,6 +1,8 @@
 //! What the control channel shows of a running cluster.
 
 use super::data::Running;
+use super::images::{self, Images};
+use super::mirrors;
 use super::osds::{Change, settle};
 use crate::admin::proto::OsdRequest;
 use crate::admin::server::Control;
@@ -18,11 +20,12 @@ use std::sync::Arc;
 pub struct Cluster {
     running: Arc<Running>,
     s3: Option<SocketAddr>,
+    images: Arc<Images>,
 }
 
 impl Cluster {
     pub fn new(running: Arc<Running>, s3: Option<SocketAddr>) -> Self {
-        Self { running, s3 }
+        Self { running, s3, images: Arc::default() }
     }
 
     /// Redundancy only: whether what is stored can still lose devices as its code promises.
@@ -62,7 +65,18 @@ impl Control for Cluster {
     fn status(&self) -> Value {
         let r = &self.running;
         let meta = r.service.status();
-        let (health, mut reasons) = self.health(meta.missing, &meta.buckets);
+        let (mut health, mut reasons) = self.health(meta.missing, &meta.buckets);
+        let copies = mirrors::reasons(&meta.mirrors, &meta.notes);
+        if !copies.is_empty() && health == "ok" {
+            health = "degraded";
+        }
+        reasons.extend(copies);
+        if r.unconfirmed.load(std::sync::atomic::Ordering::Acquire) {
+            reasons.push(
+                "the metadata was restored from a backup: nothing is deleted that it does not know until `holdfast admin meta confirm`"
+                    .into(),
+            );
+        }
         if let Some(why) = &meta.failed {
             reasons.push(format!("metadata: {why}"));
         }
@@ -123,7 +137,7 @@ impl Control for Cluster {
             "sessions": sessions,
             "metadata": { "applied": meta.applied, "inodes": meta.stats.inodes, "stripes": meta.stats.stripes, "missing": meta.missing, "orphans_queued": meta.orphans_queued,
                           "packs": super::packs::status(&meta),
-                          "checkpoints": meta.checkpoints, "recalls": meta.recalls, "evictions": meta.evictions },
+                          "checkpoints": meta.checkpoints, "recalls": meta.recalls, "evictions": meta.evictions, "log": mirrors::shown(&meta.mirrors) },
             "repair": r.repair.progress(),
             "scrub": r.repair.scrub_status(),
             "codec_kernel": holdfast_objstore_ec::kernel_name(),
@@ -208,6 +222,11 @@ impl Control for Cluster {
 
     fn scrub(&self, deep: bool) {
         self.running.repair.scrub(if deep { Depth::Deep } else { Depth::Light });
+    }
+
+    fn meta(&self, action: String, id: u64) -> BoxFuture<'static, images::Answer> {
+        let (images, running) = (self.images.clone(), self.running.clone());
+        Box::pin(async move { images.ask(&running, &action, id).await })
     }
 
     fn metrics(&self) -> String {

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use holdfast_fs_fuse::{Binding, MountOptions, Mounted, Unmounted, VfsAdapter};
 use holdfast_fs_vfs::{Error as VfsError, Vfs};
 use holdfast_meta_client::{MetaError, MetaService, NoEvents};
-use holdfast_meta_server::{Service, StripeReaper};
+use holdfast_meta_server::{Service, StripeReaper, superblock};
 use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_base::budget::Budget;
 use holdfast_objstore_base::clock::Clock;
@@ -28,6 +28,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -45,6 +46,8 @@ pub struct Plan {
     pub disk: Arc<RealDisk>,
     /// The byte budget.
     pub memory: u64,
+    /// Start although the newest metadata may be missing.
+    pub accept_stale: bool,
 }
 
 /// How the byte budget is divided. What is left over is for tables, request buffers and the logs' own caches.
@@ -77,6 +80,8 @@ pub struct Running {
     pub vfs: Option<Arc<Vfs>>,
     pub mount: Option<Mount>,
     pub registry: Mutex<Registry>,
+    /// The metadata was restored from a backup and no operator has agreed yet that what it does not know is deleted.
+    pub unconfirmed: Arc<AtomicBool>,
     /// The data thread's runtime.
     pub data: tokio::runtime::Handle,
 }
@@ -211,7 +216,7 @@ async fn run(
 type Opened = (Arc<Running>, Option<Mounted>);
 
 async fn open(plan: Plan) -> anyhow::Result<Opened> {
-    let Plan { layout, mount, bucket, disk, memory } = plan;
+    let Plan { layout, mount, bucket, disk, memory, accept_stale } = plan;
     let shares = Shares::of(memory);
     let clock: Arc<dyn Clock> = Arc::new(RealClock);
     let mut registry = Registry::default();
@@ -230,11 +235,12 @@ async fn open(plan: Plan) -> anyhow::Result<Opened> {
     osds.list().iter().filter(|o| o.draining()).for_each(|o| objects.set_leaving(o.id, true));
     objects.metrics().register(registry.sub_registry_with_prefix("holdfast"));
 
-    let service = storage::open_metadata(&layout, disk.clone(), clock.clone(), shares, &mut registry).await?;
+    let unconfirmed = Arc::new(AtomicBool::new(superblock::is_restored(&*disk, &layout.meta_dir())?));
+    let service = storage::open_metadata(&layout, disk.clone(), clock.clone(), shares, accept_stale, &mut registry).await?;
     service.reap_stripes(Arc::new(Reaper(objects.clone())));
     service.pack_stripes(Arc::new(Packs { objects: objects.clone(), code: layout.code }));
     ensure_home(&*service, &layout).await?;
-    let repair = upkeep::repair(objects.clone(), service.clone(), disk, layout.home(), clock.clone());
+    let repair = upkeep::repair(objects.clone(), service.clone(), disk, layout.home(), clock.clone(), unconfirmed.clone());
     repair.metrics().register(registry.sub_registry_with_prefix("holdfast"));
     reports.attach(repair.sink());
 
@@ -258,6 +264,7 @@ async fn open(plan: Plan) -> anyhow::Result<Opened> {
         vfs,
         mount: shown,
         registry: Mutex::new(registry),
+        unconfirmed,
         data: tokio::runtime::Handle::current(),
     };
     Ok((Arc::new(running), mounted))

@@ -4,6 +4,7 @@
 //! start is refused.
 
 use super::data::Shares;
+use super::mirrors;
 use super::osds::OsdState;
 use crate::layout::{Layout, Life, Standing};
 use anyhow::{Context, bail, ensure};
@@ -122,15 +123,10 @@ pub fn format(layout: &Layout, disk: &RealDisk) -> anyhow::Result<()> {
         options.segment_bytes = segment_bytes(part);
         Osd::format(disk, path, options)?;
     }
+    let log = raft::Config { mirrors: mirrors::config(layout, disk, false), ..raft::Config::new(random_u128(), true) };
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let cluster = layout.cluster.to_be_bytes();
-    real::runtime::block_on(holdfast_meta_server::format(
-        disk,
-        &layout.meta_dir(),
-        cluster,
-        Arc::new(RealClock),
-        raft::Config::new(random_u128(), true),
-    ))??;
+    real::runtime::block_on(holdfast_meta_server::format(disk, &layout.meta_dir(), cluster, Arc::new(RealClock), log))??;
     Ok(())
 }
 
@@ -298,16 +294,17 @@ pub async fn open(layout: &Layout, disk: Arc<RealDisk>, shares: Shares, registry
     Ok(opened.into_iter().map(state).collect())
 }
 
-/// Recovers the metadata service in the first data folder.
+/// Recovers the metadata service: the state in the first data folder, the log on as many devices as there are for it.
 pub async fn open_metadata(
     layout: &Layout,
     disk: Arc<RealDisk>,
     clock: Arc<dyn Clock>,
     shares: Shares,
+    accept_stale: bool,
     registry: &mut Registry,
 ) -> anyhow::Result<Arc<Service>> {
     let dir = layout.meta_dir();
-    let log = raft::Config::new(random_u128(), false);
+    let log = raft::Config { mirrors: mirrors::config(layout, &*disk, accept_stale), ..raft::Config::new(random_u128(), false) };
     log.metrics.register(registry.sub_registry_with_prefix("holdfast"));
     let deps = Deps {
         disk,

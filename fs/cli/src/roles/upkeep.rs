@@ -12,6 +12,7 @@ use holdfast_objstore_repair::{Config, Records, Repair, ScrubState, ScrubStore};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -23,12 +24,20 @@ const LOST_AFTER: Duration = Duration::from_secs(600);
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 
 /// Repair of a cluster, not yet begun.
-pub fn repair(objects: Arc<Cluster>, service: Arc<Service>, disk: Arc<RealDisk>, home: &Path, clock: Arc<dyn Clock>) -> Arc<Repair> {
+/// `unconfirmed`: while it is set, the metadata was restored and what it does not know is reported, not deleted.
+pub fn repair(
+    objects: Arc<Cluster>,
+    service: Arc<Service>,
+    disk: Arc<RealDisk>,
+    home: &Path,
+    clock: Arc<dyn Clock>,
+    unconfirmed: Arc<AtomicBool>,
+) -> Arc<Repair> {
     let store = Arc::new(ScrubFile { disk, path: home.join(SCRUB_FILE) });
-    Repair::new(objects, Arc::new(ServiceRecords(service)), clock, store, Config::default())
+    Repair::new(objects, Arc::new(ServiceRecords(service, unconfirmed)), clock, store, Config::default())
 }
 
-struct ServiceRecords(Arc<Service>);
+struct ServiceRecords(Arc<Service>, Arc<AtomicBool>);
 
 impl Records for ServiceRecords {
     fn stripe(&self, id: StripeId) -> Result<Option<Arc<StripeMeta>>, String> {
@@ -41,7 +50,15 @@ impl Records for ServiceRecords {
         self.0.stripes_missing(after, max).map_err(|e| e.to_string())
     }
     fn live(&self, ids: &[StripeId]) -> Result<Vec<bool>, String> {
-        self.0.stripes_live(ids).map_err(|e| e.to_string())
+        let mut live = self.0.stripes_live(ids).map_err(|e| e.to_string())?;
+        if self.1.load(Ordering::Acquire) {
+            let unknown = live.iter().filter(|l| !**l).count();
+            if unknown > 0 {
+                tracing::warn!("{unknown} stripes that the restored metadata does not know are kept until `holdfast admin meta confirm`");
+            }
+            live.fill(true);
+        }
+        Ok(live)
     }
     fn codes(&self) -> Result<Vec<(u32, Code)>, String> {
         let buckets = self.0.all_buckets().map_err(|e| e.to_string())?;

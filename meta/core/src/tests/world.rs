@@ -131,6 +131,15 @@ impl World {
         InodeId(self.inodes.first.0 - 1)
     }
 
+    /// As [`World::ino`], with ids granted as they are needed.
+    pub fn next_ino(&mut self) -> InodeId {
+        if self.inodes.count == 0 {
+            let Reply::Inodes(inodes) = self.run(Command::GrantInodes { count: 4096 }) else { panic!() };
+            self.inodes = inodes;
+        }
+        self.ino()
+    }
+
     pub fn stripe(&mut self, len: u32) -> Arc<StripeMeta> {
         assert!(self.stripes.count > 0);
         let id = self.stripes.first;

@@ -18,6 +18,7 @@ pub mod kind {
     pub const TRUNCATE: u8 = 3;
     pub const PURGE: u8 = 4;
     pub const COMMITTED: u8 = 5;
+    pub const RESET: u8 = 6;
 }
 
 /// A log id: (term, leader, index).
@@ -85,6 +86,10 @@ pub struct Purge {
 pub struct Committed {
     pub id: StoredId,
 }
+
+/// Everything before is void: a copy of the log is filled anew from here on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reset {}
 
 /// What the state machine keeps for the log with each batch it applies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

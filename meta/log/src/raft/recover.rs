@@ -4,20 +4,26 @@
 //! the newest stamp, and which segment life holds which entries. Anything that does not fit together is refused. Entries that the state
 //! has applied and still needs the bytes of are shown to it on the way.
 
-use super::record::{self, Committed, Entries, Purge, StoredEntry, StoredKind, StoredVote, Truncate, kind};
-use super::wal::{Body, State, unpack};
+use super::layout::{Body, Key, unpack};
+use super::record::{self, Committed, Entries, Purge, Reset, StoredEntry, StoredKind, StoredVote, Truncate, kind};
+use super::wal::State;
 use crate::{Entry, Error, StateMachine};
 use bytes::Bytes;
 use holdfast_objstore_osd::log::{Location, Log, Recovered, Visitor};
+use std::collections::BTreeMap;
 
-/// Gathers the records while the log opens; bodies that lie in payloads are read afterwards.
+/// Gathers the records while a log opens; bodies that lie in payloads are read afterwards.
 #[derive(Default)]
-pub struct Collect(Vec<Found>);
+pub struct Collect(pub Vec<Found>);
 
-struct Found {
-    kind: u8,
-    location: Location,
-    meta: Bytes,
+/// A record that was found.
+pub struct Found {
+    pub kind: u8,
+    pub key: Key,
+    /// The highest entry index in it.
+    pub index_max: u64,
+    pub location: Location,
+    pub meta: Bytes,
 }
 
 impl Visitor for Collect {
@@ -26,7 +32,8 @@ impl Visitor for Collect {
     }
 
     fn record(&mut self, r: Recovered<'_>) -> Result<(), String> {
-        self.0.push(Found { kind: r.kind, location: r.location, meta: Bytes::copy_from_slice(r.meta) });
+        let (key, index_max, _) = unpack(r.meta)?;
+        self.0.push(Found { kind: r.kind, key, index_max, location: r.location, meta: Bytes::copy_from_slice(r.meta) });
         Ok(())
     }
 }
@@ -55,29 +62,40 @@ impl<'a> Restage<'a> {
 }
 
 impl Collect {
+    /// The name of the last record.
+    pub fn last(&self) -> Key {
+        self.0.last().map_or_else(Key::default, |f| f.key)
+    }
+
+    /// The highest entry index in each segment life.
+    pub fn lives(&self) -> BTreeMap<u32, u64> {
+        let mut lives = BTreeMap::<u32, u64>::new();
+        for f in &self.0 {
+            let life = lives.entry(f.location.position.life).or_default();
+            *life = (*life).max(f.index_max);
+        }
+        lives
+    }
+
     /// Plays the records back in order.
-    pub async fn replay(self, log: &Log, restage: &Restage<'_>) -> Result<State, Error> {
+    pub async fn replay(&self, log: &Log, restage: &Restage<'_>) -> Result<State, Error> {
         let mut state = State::default();
-        for found in self.0 {
+        state.hold = restage.from;
+        for found in &self.0 {
             let at = found.location.position;
             let read;
-            let body = match unpack(&found.meta).map_err(Error::Failed)? {
+            let body = match unpack(&found.meta).map_err(Error::Failed)?.2 {
                 Body::Here(body) => body,
                 Body::InPayload => {
                     read = log.read(&found.location, 0, found.location.payload_bytes).await.map_err(|e| Error::Failed(e.to_string()))?;
                     &read
                 }
             };
-            let mut index_max = 0;
             let entries = state.replay_one(found.kind, body).map_err(|e| Error::Failed(format!("{e} (at {at:?})")))?;
-            for e in entries {
-                index_max = e.index;
-                restage.show(&e)?;
-            }
-            let life = state.lives.entry(at.life).or_default();
-            *life = (*life).max(index_max);
+            entries.iter().try_for_each(|e| restage.show(e))?;
             state.bytes += found.location.stored_bytes();
         }
+        state.number = self.last().number;
         if !state.window.is_whole() {
             return Err(Error::Failed("the write-ahead log lacks entries between its purge point and its first entry".into()));
         }
@@ -108,7 +126,7 @@ impl State {
             }
             kind::PURGE => {
                 let record: Purge = record::decode(body, "purge")?;
-                self.window.purge(record.upto.into());
+                self.purge(record.upto.into());
                 self.vote = record.vote.map(Into::into);
                 self.committed = self.committed.max(record.committed.map(Into::into));
                 self.now_ns = self.now_ns.max(record.now_ns);
@@ -116,6 +134,12 @@ impl State {
             kind::COMMITTED => {
                 let record: Committed = record::decode(body, "committed")?;
                 self.committed = self.committed.max(Some(record.id.into()));
+            }
+            kind::RESET => {
+                let Reset {} = record::decode(body, "reset")?;
+                let (now_ns, bytes, hold) = (self.now_ns, self.bytes, self.hold);
+                *self = State::default();
+                (self.now_ns, self.bytes, self.hold) = (now_ns, bytes, hold);
             }
             other => return Err(format!("a record of unknown kind {other}")),
         }
@@ -165,6 +189,16 @@ mod tests {
         let s = replay(&[(kind::PURGE, purge(1, 5)), (kind::ENTRIES, entries(1, 26..30)), (kind::PURGE, purge(1, 25))]).expect("replays");
         assert!(s.window.is_whole());
         assert_eq!((s.window.purged(), s.window.len()), (Some(stored(1, 25).into()), 4));
+    }
+
+    #[test]
+    fn nothing_before_a_reset_counts() {
+        let reset = record::encode(&Reset {});
+        let vote = record::encode(&StoredVote { term: 9, node: 1, committed: true });
+        let old = [(kind::VOTE, vote), (kind::PURGE, purge(7, 90)), (kind::ENTRIES, entries(7, 91..99)), (kind::RESET, reset)];
+        let new = [(kind::PURGE, purge(1, 25)), (kind::ENTRIES, entries(1, 26..30))];
+        let s = replay(&[old.as_slice(), new.as_slice()].concat()).expect("replays");
+        assert_eq!((s.window.purged(), s.window.len(), s.vote), (Some(stored(1, 25).into()), 4, None));
     }
 
     #[test]

@@ -142,11 +142,11 @@ impl RaftLogStorage<Types> for Store {
     async fn purge(&mut self, upto: Id) -> Result<(), io::Error> {
         let record = {
             let mut s = self.wal.state.lock();
-            s.window.purge(upto);
+            s.purge(upto);
             Purge { upto: upto.into(), vote: s.vote.map(Into::into), committed: s.committed.map(Into::into), now_ns: s.now_ns }
         };
         let wal = self.wal.clone();
-        let below = wal.newest_life();
+        let below = wal.newest_lives();
         let (tx, rx) = tokio::sync::oneshot::channel();
         wal.start(kind::PURGE, record::encode(&record), About::default(), Done::Wake(tx)).await?;
         tokio::spawn(async move {

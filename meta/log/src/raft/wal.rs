@@ -1,31 +1,33 @@
-//! The write-ahead log: Raft's records, in order, on one record log, made durable in groups.
+//! The write-ahead log: Raft's records, in order, on every copy in force, made durable in groups.
 //!
-//! What always holds: records take their place in the order of the calls; a caller hears that its record is durable only when
-//! every earlier one is too; whoever asks while a flush runs shares the next. The first failure is final: it is kept,
-//! everyone waiting hears it, and nothing is written afterwards.
-//! What it leaves out: what Raft wants to store ([`super::store`]), and reading it back at start ([`super::recover`]).
+//! What always holds: records take their place in the order of the calls, on every copy the same; a caller hears that its record is
+//! durable only when enough copies have it and every earlier one. The first failure that no copy is left to survive is final: it is
+//! kept, everyone waiting hears it, and nothing is written afterwards.
+//! What it leaves out: what Raft wants to store ([`super::store`]), which copies count ([`super::mirror::rules`]), and reading it back at start ([`super::recover`]).
 
 use super::health::Health;
-use super::record;
-use super::types::{Id, Types, Vote};
+use super::layout::{self, Key};
+use super::mirror::member::{Member, Record};
+use super::mirror::rules::{Command, Event, Rules};
+use super::mirror::set::{self, Epoch, Place, Set, Super};
+use super::mirror::start::Started;
+use super::record::{Purge, StoredId, StoredVote, Tail};
+use super::types::{Id, RaftEntry, Types, Vote};
 use super::window::Window;
+use super::{Config, mirror};
 use crate::metrics::Metrics;
-use bytes::Bytes;
-use futures::FutureExt;
-use holdfast_objstore_osd::log::{Append, Appended, Log, META_BYTES_MAX};
+use crate::seam::Mirror;
+use holdfast_objstore_base::clock::Clock;
+use holdfast_objstore_base::disk::Disk;
+use holdfast_objstore_base::units::block_up;
+use holdfast_objstore_osd::log;
 use openraft::storage::IOFlushed;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
-use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use std::task::Poll;
 use tokio::sync::{Notify, oneshot};
-
-/// First byte of a record's meta: where its body is.
-const BODY_IN_META: u8 = 0;
-const BODY_IN_PAYLOAD: u8 = 1;
 
 /// Who hears that a record is durable.
 pub enum Done {
@@ -44,13 +46,6 @@ impl Done {
     }
 }
 
-/// A record on its way to the device.
-struct Pending {
-    /// Its sequence number in the record log, once written.
-    seq: Option<u64>,
-    done: Done,
-}
-
 #[derive(Default)]
 pub struct State {
     pub window: Window,
@@ -58,24 +53,62 @@ pub struct State {
     pub committed: Option<Id>,
     /// The newest stamp; none goes below it.
     pub now_ns: i64,
-    /// The highest entry index in each segment life.
-    pub lives: BTreeMap<u32, u64>,
     /// Bytes written since the newest checkpoint began.
     pub bytes: u64,
-    pending: VecDeque<Pending>,
-    /// Records started and ended, to find a pending one by its number.
-    ended: u64,
+    /// The number of the newest record.
+    pub number: u64,
+    /// The state needs the bytes of entries from this one on, purged or not.
+    pub hold: Option<u64>,
+    /// Purged entries from there on, up to the purge point.
+    held: VecDeque<RaftEntry>,
+    /// Who waits for records, from number `first_pending` on.
+    pending: VecDeque<Done>,
+    first_pending: u64,
+}
+
+/// Where the copies are and which of them count.
+pub struct Mirrors {
+    pub disk: Arc<dyn Disk>,
+    pub dirs: Vec<PathBuf>,
+    pub config: mirror::Config,
+    pub log: log::Config,
+    /// Identity of the log, on every device's superblock.
+    pub id: u128,
+    /// For the identities of copies made in this run; each is used once.
+    pub seed: u128,
+    /// The number of this start.
+    pub promised: u64,
+    /// Whether there are devices for more than one copy.
+    several: bool,
+    rules: Mutex<Rules>,
+    /// Copies that get records, by place.
+    pub members: Mutex<BTreeMap<Place, Arc<Member>>>,
+    /// Copies of this run that get none any more; their logs stay open, for what is under way.
+    pub dropped: Mutex<BTreeMap<Place, Arc<Member>>>,
+    /// Why places are out of service.
+    reasons: Mutex<BTreeMap<Place, String>>,
+    /// Places whose superblock is being written.
+    writing: Arc<Mutex<std::collections::BTreeSet<Place>>>,
+    /// Told when anything about the copies changed.
+    pub changed: Notify,
+    /// Told when a copy got further that is in no set yet.
+    pub filled: Notify,
+    /// What a start could not make sure of.
+    pub notes: Vec<String>,
 }
 
 pub struct Wal {
-    pub log: Log,
     pub state: Mutex<State>,
+    pub mirrors: Mirrors,
     pub metrics: Metrics,
     pub health: Arc<Health>,
+    pub clock: Arc<dyn Clock>,
     /// Why nothing more is written. Not the same as the health's reason: a log that is being shut down still writes.
     broken: OnceLock<String>,
     /// Told when `State::bytes` passes the threshold.
     pub grown: Notify,
+    /// Told when a copy has room again.
+    pub unstalled: Notify,
     pub checkpoint_bytes: u64,
     /// Serialises giving segments back.
     pub retiring: tokio::sync::Mutex<()>,
@@ -86,17 +119,17 @@ pub struct Wal {
 /// Up to where entries are purged, and from where on they are held all the same, for their bytes.
 #[derive(Default)]
 struct Spent {
-    /// The newest durable purge: its index, and the newest life before its record was started.
-    purged: Option<(u64, u32)>,
+    /// The newest durable purge: its index, and each copy's newest life before its record was started.
+    purged: Option<(u64, Vec<(Arc<Member>, u32)>)>,
     hold: Option<u64>,
     /// The hold kept something of that purge from being given back.
     behind: bool,
 }
 
 impl Spent {
-    /// The last index that is needed by nobody, and the life below which segments may go.
-    fn upto(&mut self) -> Option<(u64, u32)> {
-        let (purged, below) = self.purged?;
+    /// The last index that is needed by nobody, and each copy's life below which segments may go.
+    fn upto(&mut self) -> Option<(u64, Vec<(Arc<Member>, u32)>)> {
+        let (purged, below) = self.purged.clone()?;
         let free = self.hold.map_or(u64::MAX, |h| h.saturating_sub(1));
         self.behind = free < purged;
         Some((purged.min(free), below))
@@ -104,10 +137,84 @@ impl Spent {
 }
 
 impl Wal {
-    pub fn new(log: Log, state: State, metrics: Metrics, health: Arc<Health>, checkpoint_bytes: u64) -> Arc<Self> {
-        let (state, grown, retiring) = (Mutex::new(state), Notify::new(), tokio::sync::Mutex::new(()));
-        let spent = Mutex::default();
-        Arc::new(Self { log, state, metrics, health, broken: OnceLock::new(), grown, checkpoint_bytes, retiring, spent })
+    pub fn new(
+        disk: Arc<dyn Disk>,
+        dirs: Vec<PathBuf>,
+        started: Started,
+        config: &Config,
+        health: Arc<Health>,
+        clock: Arc<dyn Clock>,
+    ) -> Arc<Self> {
+        let Started { members, mut state, set, id, promised, out, notes } = started;
+        state.first_pending = state.number + 1;
+        let failed: Vec<Place> = out.keys().copied().collect();
+        let mirrors = Mirrors {
+            disk,
+            dirs,
+            config: config.mirrors.clone(),
+            log: config.log.clone(),
+            id,
+            seed: config.id,
+            promised,
+            several: set.known.len() > 1,
+            rules: Mutex::new(Rules::new(set, config.mirrors.copies, state.number, &failed)),
+            members: Mutex::new(members.into_iter().map(|m| (m.place, m)).collect()),
+            dropped: Mutex::default(),
+            reasons: Mutex::new(out),
+            writing: Arc::default(),
+            changed: Notify::new(),
+            filled: Notify::new(),
+            notes,
+        };
+        let wal = Arc::new(Self {
+            state: Mutex::new(state),
+            mirrors,
+            metrics: config.metrics.clone(),
+            health,
+            clock,
+            broken: OnceLock::new(),
+            grown: Notify::new(),
+            unstalled: Notify::new(),
+            checkpoint_bytes: config.checkpoint_bytes,
+            retiring: tokio::sync::Mutex::new(()),
+            spent: Mutex::default(),
+        });
+        let commands = wal.mirrors.rules.lock().begin();
+        wal.obey(commands);
+        wal.count_copies();
+        wal
+    }
+}
+
+impl State {
+    /// Drops everything up to `upto` but for what is held for its bytes.
+    pub fn purge(&mut self, upto: Id) {
+        if let Some(hold) = self.hold {
+            self.held.extend(self.window.range(hold..=upto.index));
+        }
+        self.window.purge(upto);
+    }
+
+    fn set_hold(&mut self, from: Option<u64>) {
+        self.hold = from;
+        let freed = self.held.iter().take_while(|e| from.is_none_or(|from| e.log_id.index < from)).count();
+        self.held.drain(..freed);
+    }
+
+    /// Purged entries whose bytes the state still needs; they end at the purge point.
+    pub fn held(&self) -> impl Iterator<Item = &RaftEntry> {
+        self.held.iter()
+    }
+
+    /// Begins the log anew right behind what a state holds; answers the record that says so, which goes behind one that voids all entries.
+    pub fn begin_behind(&mut self, tail: &Tail) -> Purge {
+        let StoredId { term, leader, .. } = tail.applied;
+        self.window = Window::default();
+        self.held.clear();
+        let vote = StoredVote { term, node: leader, committed: true };
+        self.window.purge(tail.applied.into());
+        (self.vote, self.committed) = (Some(vote.into()), Some(tail.applied.into()));
+        Purge { upto: tail.applied, vote: Some(vote), committed: Some(tail.applied), now_ns: tail.now_ns }
     }
 }
 
@@ -127,36 +234,51 @@ impl Wal {
             done.call(Err(e()));
             return Err(e());
         }
-        let number = {
+        let epoch = self.epoch();
+        let (record, members) = {
             let mut s = self.state.lock();
-            s.pending.push_back(Pending { seq: None, done });
-            s.ended + s.pending.len() as u64 - 1
+            s.number += 1;
+            s.pending.push_back(done);
+            let number = s.number;
+            let append = layout::pack(kind, Key { epoch, number }, about.index_max, body);
+            let record = Record { number, bytes: stored_bytes(&append), append, index_max: about.index_max };
+            s.bytes += record.bytes;
+            // Together with the number: a copy that is being filled gets exactly what comes after the filling's snapshot.
+            let members: Vec<Arc<Member>> = self.mirrors.members.lock().values().cloned().collect();
+            (record, members)
         };
-        let wal = self.clone();
-        // The books are kept before any flush can count the record: who hears of durability may rely on them.
-        let books = self.clone();
-        let append = self.log.append_then(pack(kind, body), move |appended| books.written(number, &appended, about));
-        let mut work: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
-            match append.await {
-                Ok(_) => wal.flush().await,
-                Err(e) => wal.fail(e),
-            }
-        });
-        // The first poll takes the place in the log. Alone on a quiet thread it also does all the work at once.
-        let before = self.log.last_seq();
-        let over = poll_fn(|cx| Poll::Ready(work.poll_unpin(cx).is_ready())).await;
-        if !over {
-            if self.log.last_seq() == before {
-                // No place yet: it waits for a segment. Were it refused then, a shorter record behind it might still fit,
-                // and the log would have a hole. So nothing comes behind it before it is settled.
-                work.await;
-            } else {
-                tokio::spawn(work);
-            }
+        self.metrics.wal_records.inc();
+        self.metrics.wal_entries.inc_by(about.entries);
+        self.metrics.wal_bytes.inc_by(record.bytes);
+        let now_ns = self.clock.boot_ns();
+        for m in &members {
+            m.put(self, record.clone(), now_ns);
         }
+        if self.state.lock().bytes >= self.checkpoint_bytes {
+            self.grown.notify_one();
+        }
+        self.placed().await;
         match self.broken.get() {
             Some(why) => Err(io::Error::other(why.to_string())),
             None => Ok(()),
+        }
+    }
+
+    /// Waits while fewer copies than needed have room for records: the log's own back-pressure.
+    async fn placed(&self) {
+        loop {
+            let told = self.unstalled.notified();
+            if self.broken.get().is_some() {
+                return;
+            }
+            {
+                let need = self.mirrors.rules.lock().set().need();
+                let members = self.mirrors.members.lock();
+                if members.values().filter(|m| !m.is_stalled()).count() >= need.min(members.len()) {
+                    return;
+                }
+            }
+            told.await;
         }
     }
 
@@ -167,40 +289,97 @@ impl Wal {
         rx.await.unwrap_or_else(|_| Err(io::Error::other(self.broken.get().cloned().unwrap_or_else(|| "the write-ahead log ended".into()))))
     }
 
-    fn written(&self, number: u64, appended: &Appended, about: About) {
-        let stored = appended.location.stored_bytes();
-        self.metrics.wal_records.inc();
-        self.metrics.wal_entries.inc_by(about.entries);
-        self.metrics.wal_bytes.inc_by(stored);
-        let mut s = self.state.lock();
-        let life = s.lives.entry(appended.location.position.life).or_default();
-        *life = (*life).max(about.index_max);
-        s.bytes += stored;
-        let at = number.checked_sub(s.ended).and_then(|i| usize::try_from(i).ok());
-        if let Some(p) = at.and_then(|i| s.pending.get_mut(i)) {
-            p.seq = Some(appended.seq);
-        }
-        if s.bytes >= self.checkpoint_bytes {
-            self.grown.notify_one();
+    /// A copy has everything up to a record on stable media.
+    pub fn durable(self: &Arc<Self>, member: &Member, upto: u64) {
+        self.tell(Event::Durable(member.place, upto));
+        if self.mirrors.several {
+            self.mirrors.filled.notify_waiters();
         }
     }
 
-    async fn flush(&self) {
-        self.metrics.wal_flush_waits.inc();
-        match self.log.flush().await {
-            Ok(durable) => {
-                let mut over = Vec::new();
-                {
-                    let mut s = self.state.lock();
-                    while s.pending.front().is_some_and(|p| p.seq.is_some_and(|seq| seq <= durable)) {
-                        over.extend(s.pending.pop_front());
-                        s.ended += 1;
+    /// The set in force, by its epoch.
+    pub fn epoch(&self) -> Epoch {
+        self.mirrors.rules.lock().set().epoch
+    }
+
+    /// Whether it is handed records.
+    pub fn is_member(&self, member: &Arc<Member>) -> bool {
+        self.mirrors.members.lock().get(&member.place).is_some_and(|m| Arc::ptr_eq(m, member))
+    }
+
+    /// Keeps why a place is out of service.
+    pub fn refuse(&self, place: Place, why: String) {
+        self.mirrors.reasons.lock().entry(place).or_insert(why);
+    }
+
+    /// A copy takes no more writes.
+    pub fn lost(self: &Arc<Self>, member: &Arc<Member>, why: String) {
+        if !self.is_member(member) {
+            return; // it was left out before
+        }
+        if self.is_mirrored() {
+            tracing::error!(copy = %member.dir.display(), %why, "a copy of the metadata log is out of service");
+        }
+        self.refuse(member.place, why);
+        self.tell(Event::Failed(member.place));
+        self.mirrors.filled.notify_waiters();
+    }
+
+    /// Lets the rules decide, and does what they say.
+    pub fn tell(self: &Arc<Self>, event: Event) {
+        let commands = self.mirrors.rules.lock().step(event);
+        self.obey(commands);
+        if !matches!(event, Event::Durable(..)) {
+            self.count_copies();
+            self.mirrors.changed.notify_waiters();
+        }
+    }
+
+    fn obey(self: &Arc<Self>, commands: Vec<Command>) {
+        for command in commands {
+            match command {
+                Command::Ack(upto) => self.acknowledge(upto),
+                Command::Propose(set) => {
+                    self.metrics.mirror_set_changes.inc();
+                    tracing::info!(epoch = %set.epoch, members = ?set.members, "copies of the metadata log that count");
+                    tokio::spawn(self.clone().propose(set));
+                }
+                Command::Fill(place) => drop(tokio::spawn(self.clone().fill(place))),
+                Command::Drop(place) => {
+                    if let Some(member) = self.mirrors.members.lock().remove(&place) {
+                        member.close();
+                        self.mirrors.dropped.lock().insert(place, member);
+                    }
+                    self.unstalled.notify_waiters();
+                }
+                Command::Fail(why) => {
+                    let first = self.mirrors.reasons.lock().values().next().cloned();
+                    match first {
+                        Some(first) if !self.is_mirrored() => self.fail(first),
+                        Some(first) => self.fail(format!("{why}: {first}")),
+                        None => self.fail(why),
                     }
                 }
-                over.into_iter().for_each(|p| p.done.call(Ok(())));
             }
-            Err(e) => self.fail(e),
         }
+    }
+
+    fn acknowledge(&self, upto: u64) {
+        let over: Vec<Done> = {
+            let mut s = self.state.lock();
+            let n = (upto + 1).saturating_sub(s.first_pending).min(s.pending.len() as u64);
+            s.first_pending += n;
+            s.pending.drain(..n as usize).collect()
+        };
+        over.into_iter().for_each(|done| done.call(Ok(())));
+    }
+
+    /// Makes a set durable on a quorum of the known devices.
+    async fn propose(self: Arc<Self>, set: Set) {
+        let m = &self.mirrors;
+        let what = Super { log: m.id, promised: m.promised, set: set.clone() };
+        let counts = set::store(&m.disk, &m.dirs, &set.known, m.config.present.as_deref(), &what, m.log.blocking, &m.writing).await;
+        self.tell(if counts { Event::Counts } else { Event::Refused });
     }
 
     /// Ends the log: everyone waiting hears why.
@@ -210,16 +389,32 @@ impl Wal {
         let over = {
             let mut s = self.state.lock();
             let over = std::mem::take(&mut s.pending);
-            s.ended += over.len() as u64;
+            s.first_pending += over.len() as u64;
             over
         };
-        over.into_iter().for_each(|p| p.done.call(Err(io::Error::other(why.clone()))));
+        over.into_iter().for_each(|done| done.call(Err(io::Error::other(why.clone()))));
         self.grown.notify_one();
+        self.unstalled.notify_waiters();
+        self.mirrors.changed.notify_waiters();
     }
 
-    /// A purge of entries up to `upto` is durable: gives segments back. `below`: the newest life before its record was started; a write
-    /// still on its way cannot lie under it.
-    pub async fn purged(&self, upto: u64, below: u32) {
+    /// Waits until nothing of any copy is under way.
+    pub async fn close(&self) {
+        let members: Vec<Arc<Member>> = self.mirrors.members.lock().values().cloned().collect();
+        for m in members {
+            if let Err(e) = m.log.close().await {
+                tracing::warn!(error = %e, "the metadata log did not close cleanly");
+            }
+        }
+    }
+
+    pub fn is_broken(&self) -> bool {
+        self.broken.get().is_some()
+    }
+
+    /// A purge of entries up to `upto` is durable: gives segments back. `below`: each copy's newest life before its record was started; a
+    /// write still on its way cannot lie under it.
+    pub async fn purged(self: &Arc<Self>, upto: u64, below: Vec<(Arc<Member>, u32)>) {
         self.spent.lock().purged = Some((upto, below));
         self.retire().await;
     }
@@ -227,8 +422,12 @@ impl Wal {
     /// The state needs the bytes of entries from this one on. When that sets free what an earlier purge had to leave, it is given back.
     pub fn hold(self: &Arc<Self>, from: Option<u64>) {
         let mut spent = self.spent.lock();
+        if spent.hold == from {
+            return;
+        }
         let risen = spent.hold.is_some_and(|old| from.is_none_or(|new| new > old));
         spent.hold = from;
+        self.state.lock().set_hold(from);
         if risen && spent.behind {
             let wal = self.clone();
             tokio::spawn(async move { wal.retire().await });
@@ -236,53 +435,127 @@ impl Wal {
     }
 
     /// Gives back the segments whose entries nobody needs.
-    async fn retire(&self) {
+    async fn retire(self: &Arc<Self>) {
         let _one = self.retiring.lock().await;
         let Some((upto, below)) = self.spent.lock().upto() else { return };
-        loop {
-            let next = {
-                let s = self.state.lock();
-                s.lives.first_key_value().map(|(life, max)| (*life, *max))
-            };
-            let Some((life, _)) = next.filter(|(life, max)| *life < below && *max <= upto) else { return };
-            if let Err(e) = self.log.retire(life).await {
-                return self.fail(format!("giving back a segment of the write-ahead log: {e}"));
+        for (member, below) in below {
+            while let Some(life) = member.purged_life(upto, below) {
+                if let Err(e) = member.log.retire(life).await {
+                    self.lost(&member, format!("giving back a segment of the write-ahead log: {e}"));
+                    break;
+                }
+                self.metrics.segments_retired.inc();
+                member.forget_life(life);
             }
-            self.metrics.segments_retired.inc();
-            self.state.lock().lives.remove(&life);
         }
     }
 
-    /// The life the newest records go to.
-    pub fn newest_life(&self) -> u32 {
-        self.state.lock().lives.last_key_value().map_or(0, |(life, _)| *life)
+    /// Each copy with the life its newest records go to.
+    pub fn newest_lives(&self) -> Vec<(Arc<Member>, u32)> {
+        self.mirrors.members.lock().values().map(|m| (m.clone(), m.newest_life())).collect()
+    }
+
+    /// Whether there are devices for more than one copy.
+    pub fn is_mirrored(&self) -> bool {
+        self.mirrors.several
+    }
+
+    /// Waits until the log is on two devices, or cannot be: before anybody is served.
+    pub async fn replicated(&self) {
+        loop {
+            let changed = self.mirrors.changed.notified();
+            {
+                let rules = self.mirrors.rules.lock();
+                if rules.set().need() >= self.mirrors.config.copies.min(2) || rules.is_settled() || self.is_broken() {
+                    return;
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// Leaves out copies that are too far behind, and takes back those that have caught their breath.
+    pub async fn watch_lag(this: std::sync::Weak<Self>) {
+        loop {
+            let look = match this.upgrade() {
+                Some(wal) if !wal.is_broken() && wal.health.failure().is_none() => wal.mirrors.config.late_after / 8,
+                _ => return,
+            };
+            tokio::time::sleep(look).await;
+            if let Some(wal) = this.upgrade() {
+                wal.look_for_late();
+            }
+        }
+    }
+
+    fn look_for_late(self: &Arc<Self>) {
+        let newest = self.state.lock().number;
+        let members: Vec<Arc<Member>> = self.mirrors.members.lock().values().cloned().collect();
+        let lags: Vec<_> = members.iter().map(|m| (m.place, m.lag(newest))).collect();
+        let (late_ns, late_bytes) = (self.mirrors.config.late_after.as_nanos() as u64, self.mirrors.config.late_bytes);
+        let now = self.clock.boot_ns();
+        for (place, lag) in &lags {
+            let Some((number, since)) = lag.oldest else { continue };
+            let others_have_it = lags.iter().any(|(p, l)| p != place && l.durable >= number);
+            if others_have_it && (now.saturating_sub(since) > late_ns || lag.bytes > late_bytes) {
+                tracing::warn!(copy = %self.mirrors.dirs[*place as usize].display(), records = lag.records, bytes = lag.bytes, "a copy of the metadata log is late and is left out");
+                self.tell(Event::Late(*place));
+            }
+        }
+        let dropped: Vec<Arc<Member>> = self.mirrors.dropped.lock().values().cloned().collect();
+        for member in dropped {
+            let late = self.mirrors.rules.lock().is_late(member.place);
+            if late && member.log.failure().is_none() && member.log.durable_seq() >= member.log.last_seq() {
+                self.tell(Event::Back(member.place));
+            }
+        }
+        self.gauge(&lags.iter().map(|(_, l)| *l).collect::<Vec<_>>());
+    }
+
+    fn count_copies(&self) {
+        self.metrics.mirrors.set(self.mirrors.rules.lock().set().members.len() as i64);
+    }
+
+    fn gauge(&self, lags: &[mirror::member::Lag]) {
+        self.count_copies();
+        self.metrics.mirror_lag_records.set(lags.iter().map(|l| l.records).max().unwrap_or(0) as i64);
+        self.metrics.mirror_lag_bytes.set(lags.iter().map(|l| l.bytes).max().unwrap_or(0) as i64);
+    }
+
+    /// What each known device's copy is doing.
+    pub fn shown(&self) -> Vec<Mirror> {
+        let newest = self.state.lock().number;
+        let members = self.mirrors.members.lock().clone();
+        let reasons = self.mirrors.reasons.lock().clone();
+        let rules = self.mirrors.rules.lock();
+        let set = rules.set();
+        set.known
+            .iter()
+            .map(|place| {
+                let role = match (set.members.contains(place), rules.filling() == Some(*place)) {
+                    _ if rules.has_failed(*place) => "lost",
+                    _ if rules.is_late(*place) => "late",
+                    (true, _) => "copy",
+                    (_, true) => "filling",
+                    _ => "spare",
+                };
+                let lag = members.get(place).map(|m| m.lag(newest)).unwrap_or_default();
+                Mirror {
+                    dir: self.mirrors.dirs.get(*place as usize).cloned().unwrap_or_default(),
+                    role,
+                    lag_records: lag.records,
+                    lag_bytes: lag.bytes,
+                    why: reasons.get(place).cloned(),
+                }
+            })
+            .collect()
     }
 }
 
-/// Puts the body where it is cheapest: beside the head when it fits. Only entries stay out of the reserve: a purge makes
-/// room, and the others are a block each at a start or an end.
-fn pack(kind: u8, body: Vec<u8>) -> Append {
-    let append = if body.len() < META_BYTES_MAX {
-        let mut meta = Vec::with_capacity(body.len() + 1);
-        meta.push(BODY_IN_META);
-        meta.extend_from_slice(&body);
-        Append::new(kind, meta)
-    } else {
-        Append::new(kind, vec![BODY_IN_PAYLOAD]).payload(Bytes::from(body))
-    };
-    if kind == record::kind::ENTRIES { append } else { append.urgent() }
-}
-
-/// Where the body of a record is; the reverse of [`pack`].
-pub enum Body<'a> {
-    Here(&'a [u8]),
-    InPayload,
-}
-
-pub fn unpack(meta: &[u8]) -> Result<Body<'_>, String> {
-    match meta.split_first() {
-        Some((&BODY_IN_META, rest)) => Ok(Body::Here(rest)),
-        Some((&BODY_IN_PAYLOAD, [])) => Ok(Body::InPayload),
-        _ => Err(format!("a record of the write-ahead log with an unknown layout (record version {})", record::VERSION)),
-    }
+/// What a record takes on a device, head and padding included.
+fn stored_bytes(append: &log::Append) -> u64 {
+    /// Of the record log's own head.
+    const HEAD: u64 = 64;
+    block_up(HEAD + append.meta.len() as u64 + 4 * append.payload.len().div_ceil(holdfast_objstore_base::units::BLOCK) as u64)
+        + block_up(append.payload.len() as u64)
 }

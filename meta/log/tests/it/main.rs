@@ -3,6 +3,8 @@
 mod conformance;
 mod crash;
 mod failure;
+mod fleet;
 mod hold;
 mod machine;
+mod mirrors;
 mod purge;

@@ -10,6 +10,7 @@ use super::grants::Grants;
 use super::opens::Opens;
 use super::work::{PackStore, StripeReaper, Work};
 use crate::config::Config;
+use crate::image::{Export, Head, Rows};
 use crate::metrics::Metrics;
 use crate::state::{State, Store};
 use crate::superblock::{self, ClusterId, Found};
@@ -19,8 +20,10 @@ use holdfast_meta_log::{Error as LogError, SharedLog, raft};
 use holdfast_objstore_base::clock::Clock;
 use holdfast_objstore_base::disk::{Disk, DiskError, Open};
 use holdfast_objstore_base::real::RealClock;
-use holdfast_objstore_proto::meta::{Command, MetaError};
+use holdfast_objstore_proto::StripeId;
+use holdfast_objstore_proto::meta::{Command, Inline, MetaError};
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +56,9 @@ pub enum OpenError {
     #[error(transparent)]
     Meta(#[from] MetaError),
 }
+
+/// Moments tried for an image before it is given up.
+const EXPORT_ATTEMPTS: usize = 20;
 
 /// How often a start looks whether the log leads.
 const LEAD_LOOK: Duration = Duration::from_millis(2);
@@ -161,6 +167,24 @@ impl Service {
     /// Makes all that is applied durable in the state, so that the next start replays little; the index of the last command in it.
     pub async fn checkpoint(&self) -> Result<u64, OpenError> {
         Ok(self.core.state.checkpoint().await?)
+    }
+
+    /// Begins an image of all that is applied now. `cluster` names it.
+    pub async fn export(&self, cluster: ClusterId) -> Result<Export, OpenError> {
+        let core = &self.core;
+        for _ in 0..EXPORT_ATTEMPTS {
+            let mut staged: BTreeMap<StripeId, Inline> = core.state.staged_all().into_iter().map(|i| (i.stripe, i)).collect();
+            let (mark, rows) = core.state.image().await?;
+            staged.extend(core.state.staged_all().into_iter().map(|i| (i.stripe, i)));
+            // What came after the one look and was packed before the other is not known: another moment is taken.
+            let listed = read::staged(&Rows(&rows))??;
+            let bytes: Option<Vec<Inline>> = listed.iter().map(|(_, id)| staged.remove(id)).collect();
+            if let Some(bytes) = bytes {
+                let head = Head { cluster, applied: mark.applied, wall_ns: core.clock.wall_ns(), tail: mark.tail };
+                return Ok(Export::new(head, rows, bytes));
+            }
+        }
+        Err(OpenError::Refused("small writes come and go too fast to catch one moment of them: try again".into()))
     }
 
     /// Stops in order: ends sessions, stops background work, checkpoints, closes the log and the state.

@@ -1,7 +1,7 @@
 //! What the service says of itself.
 
 use super::Service;
-use holdfast_meta_log::Error as LogError;
+use holdfast_meta_log::{Error as LogError, Mirror};
 use holdfast_objstore_proto::meta::Bucket;
 use holdfast_objstore_proto::{SessionEpoch, SessionId};
 
@@ -44,6 +44,10 @@ pub struct Status {
     pub recalls: u64,
     pub evictions: u64,
     pub checkpoints: u64,
+    /// What each device that may hold a copy of the log is doing.
+    pub mirrors: Vec<Mirror>,
+    /// What the start could not make sure of.
+    pub notes: Vec<String>,
 }
 
 /// Counting goes no further: `status` must not cost more as more is missing.
@@ -96,6 +100,8 @@ impl Service {
             recalls: core.metrics.recalls.get(),
             evictions: core.metrics.evictions.get(),
             checkpoints: core.metrics.checkpoints.get(),
+            mirrors: core.log.mirrors(),
+            notes: core.log.notes(),
         }
     }
 

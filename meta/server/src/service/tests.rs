@@ -2,6 +2,7 @@
 
 mod coherence;
 mod conformance;
+mod images;
 mod life;
 mod machine;
 mod packs;

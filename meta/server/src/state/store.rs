@@ -12,7 +12,7 @@ use holdfast_meta_core::StateError;
 use holdfast_meta_log::Blocking;
 use holdfast_objstore_base::checksum::crc32c_parts;
 use holdfast_objstore_base::disk::File;
-use redb::{Database, ReadOnlyTable, ReadableDatabase, TableDefinition, WriteTransaction};
+use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, TableDefinition, WriteTransaction};
 use std::sync::Arc;
 
 /// Key → value of the metadata state.
@@ -90,23 +90,22 @@ impl Store {
         guard(|| self.read_mark())
     }
 
+    /// The newest commit, rows and mark; `None` before the first.
+    pub(crate) fn image(&self) -> Result<Option<(Mark, Snapshot)>, StateError> {
+        guard(|| {
+            let read = self.db.begin_read().map_err(|e| error("read the state", e))?;
+            let Some(mark) = mark_in(&read)? else { return Ok(None) };
+            match read.open_table(ROWS) {
+                Ok(rows) => Ok(Some((mark, Snapshot { rows: Guarded::new(rows) }))),
+                Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
+                Err(e) => Err(error("read the state", e)),
+            }
+        })
+    }
+
     fn read_mark(&self) -> Result<Option<Mark>, StateError> {
         let read = self.db.begin_read().map_err(|e| error("read the state", e))?;
-        let about = match read.open_table(ABOUT) {
-            Ok(t) => t,
-            Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
-            Err(e) => return Err(error("read the state's mark", e)),
-        };
-        let get = |name: &str| -> Result<Vec<u8>, StateError> {
-            let row = about.get(name).map_err(|e| error("read the state's mark", e))?;
-            Ok(row.ok_or_else(|| error("read the state's mark", format!("no '{name}'")))?.value().to_vec())
-        };
-        let version = u32::from_be_bytes(get("version")?.try_into().map_err(|_| error("read the state's version", "wrong length"))?);
-        if version != VERSION {
-            return Err(StateError(format!("the state has format version {version}, this program reads {VERSION}: use the newer program")));
-        }
-        let applied = u64::from_be_bytes(get("applied")?.try_into().map_err(|_| error("read the state's index", "wrong length"))?);
-        Ok(Some(Mark { applied, tail: get("tail")?.into() }))
+        mark_in(&read)
     }
 
     /// The newest committed rows; `None` before the first commit.
@@ -144,6 +143,24 @@ impl Store {
             write.commit().map_err(|e| error("checkpoint", e))
         })
     }
+}
+
+fn mark_in(read: &ReadTransaction) -> Result<Option<Mark>, StateError> {
+    let about = match read.open_table(ABOUT) {
+        Ok(t) => t,
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
+        Err(e) => return Err(error("read the state's mark", e)),
+    };
+    let get = |name: &str| -> Result<Vec<u8>, StateError> {
+        let row = about.get(name).map_err(|e| error("read the state's mark", e))?;
+        Ok(row.ok_or_else(|| error("read the state's mark", format!("no '{name}'")))?.value().to_vec())
+    };
+    let version = u32::from_be_bytes(get("version")?.try_into().map_err(|_| error("read the state's version", "wrong length"))?);
+    if version != VERSION {
+        return Err(StateError(format!("the state has format version {version}, this program reads {VERSION}: use the newer program")));
+    }
+    let applied = u64::from_be_bytes(get("applied")?.try_into().map_err(|_| error("read the state's index", "wrong length"))?);
+    Ok(Some(Mark { applied, tail: get("tail")?.into() }))
 }
 
 /// Writes rows of one slice; whether there may be more.

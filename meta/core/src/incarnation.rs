@@ -1,0 +1,38 @@
+//! The incarnation of the metadata: part of every stripe id, raised when a state from before takes the place of a later one.
+//!
+//! What always holds: stripes named after the raise never have the id of one that the replaced state named.
+
+use crate::fail::broken;
+use crate::record::{Counters, encode, load};
+use crate::{Kv, KvRead, StateError, keys};
+
+/// The incarnation the state is in.
+pub fn incarnation(kv: &dyn KvRead) -> Result<u32, StateError> {
+    Ok(load::<Counters>(kv, &keys::counters())?.ok_or_else(|| broken("there are no counters"))?.incarnation)
+}
+
+/// Raises the incarnation: by one, and to `at_least`. Answers the new one. Not a command: only for a state that nobody serves.
+pub fn raise_incarnation(kv: &mut dyn Kv, at_least: u32) -> Result<u32, StateError> {
+    let mut counters = load::<Counters>(kv, &keys::counters())?.ok_or_else(|| broken("there are no counters"))?;
+    let next = counters.incarnation.checked_add(1).ok_or_else(|| broken("its incarnations are used up"))?;
+    counters.incarnation = next.max(at_least);
+    kv.put(&keys::counters(), encode(&counters));
+    Ok(counters.incarnation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MemKv, initialise};
+
+    #[test]
+    fn a_raised_incarnation_is_above_the_one_before_and_what_was_asked() {
+        let mut kv = MemKv::default();
+        assert!(incarnation(&kv).is_err());
+        initialise(&mut kv).expect("a fresh state");
+        assert_eq!(raise_incarnation(&mut kv, 0).expect("raises"), 2);
+        assert_eq!(raise_incarnation(&mut kv, 100).expect("raises"), 100);
+        assert_eq!(raise_incarnation(&mut kv, 7).expect("raises"), 101);
+        assert_eq!(incarnation(&kv).expect("reads"), 101);
+    }
+}

@@ -1,0 +1,17 @@
+//! An image of the metadata state: one durable commit, as a run of bytes that leaves the device.
+//!
+//! What always holds: an image is of one moment, the newest checkpoint at its making; a reader notices every change, loss or
+//! exchange of its pieces, and that its end is missing.
+//! What it leaves out: where it is kept (a backup's file is its caller's).
+//! The bytes are drawn in `docs/formats/image.md`.
+
+mod check;
+mod export;
+mod format;
+mod restore;
+
+pub use check::check_folder;
+pub use export::Export;
+pub(crate) use export::Rows;
+pub use format::{Head, Reader};
+pub use restore::{Newest, RestoreError, Restored, newest, restore};
