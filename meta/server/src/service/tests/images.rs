@@ -25,7 +25,7 @@ fn log_config(seed: u128) -> raft::Config {
 }
 
 async fn open(disk: &SimDisk) -> Arc<Service> {
-    let state = StateConfig { overlay_bytes: 256 << 10, overlay_bytes_max: 4 << 20, cache_bytes: 1 << 20 };
+    let state = StateConfig { overlay_bytes: 256 << 10, overlay_bytes_max: 4 << 20, cache_bytes: 1 << 20, ..StateConfig::default() };
     let deps = Deps {
         disk: Arc::new(disk.clone()),
         dir: DIR.into(),
