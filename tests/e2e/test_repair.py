@@ -241,6 +241,25 @@ def test_a_stale_copy_of_an_osd_is_told_and_not_believed(work):
         c.destroy()
 
 
+def test_a_copy_taken_while_it_ran_is_told_by_its_last_record(work):
+    c = Cluster(work).start()
+    try:
+        fill(c, "a")
+        c.sync()
+        copy = os.path.join(work, "copy")
+        shutil.copytree(os.path.join(c.data, "osd.3"), copy)
+        fill(c, "b")
+        c.stop()
+        shutil.rmtree(os.path.join(c.data, "osd.3"))
+        shutil.copytree(copy, os.path.join(c.data, "osd.3"))
+        c.start()
+        told = next(o for o in c.status()["osds"] if o["id"] == "osd.3")
+        assert told["state"] == "lost" and "newest record" in told["why"], told
+        check(c, "a", "b")
+    finally:
+        c.destroy()
+
+
 def test_a_replacement_that_would_lose_data_is_refused(work):
     c = Cluster(work, osds=6).start()
     try:
@@ -309,6 +328,16 @@ def test_several_folders_one_replaced_by_another(work):
         assert set(states(c).values()) == {"up"}
         # Asked by the folder that came later, too.
         assert json.loads(run(HOLDFAST, "status", "--data", new, "--json").stdout)["health"] == "ok"
+        # A folder that can neither be read nor written any more is replaced while the cluster serves.
+        shutil.rmtree(dirs[3])
+        open(dirs[3], "w").close()
+        osd(c, "replace", "3", os.path.join(work, "d10"))
+        until_healthy(c)
+        check(c, "a")
+        os.unlink(dirs[3])
+        c.restart()
+        assert set(states(c).values()) == {"up"}
+        until_healthy(c)
         c.stop()
         shutil.rmtree(os.path.join(dirs[1], "osd.1"))
         c.start()

@@ -156,11 +156,19 @@ impl Layout {
     /// Writes `holdfast.json` to every folder: first as `Formatting`, when all is formatted as `Ready`.
     pub fn write(&self, disk: &dyn Disk, state: State) -> anyhow::Result<()> {
         for (index, dir) in self.dirs.iter().enumerate() {
-            if state == State::Ready && !self.fresh && read(disk, dir)?.is_none() {
-                continue; // a lost folder stays as it is
+            let lost = || Ok::<_, anyhow::Error>(state == State::Ready && !self.fresh && read(disk, dir)?.is_none());
+            let written = lost().and_then(|lost| match lost {
+                true => Ok(()), // a lost folder stays as it is
+                false => {
+                    disk.create_dir_all(dir)?;
+                    self.write_one(disk, index, state)
+                }
+            });
+            match written {
+                // One that cannot be written must not keep it from being replaced; its file is older then, and does not count.
+                Err(e) if index > 0 && !self.fresh => tracing::warn!("{} keeps an older {FILE}: {e:#}", dir.display()),
+                written => written?,
             }
-            disk.create_dir_all(dir)?;
-            self.write_one(disk, index, state)?;
         }
         Ok(())
     }

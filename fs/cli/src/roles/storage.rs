@@ -99,7 +99,8 @@ pub fn parts(layout: &Layout, disk: &RealDisk) -> anyhow::Result<HashMap<OsdId, 
         by_device.entry(dev).or_insert_with(|| (at, Vec::new())).1.push((*id, used(path)));
     }
     for (at, osds) in by_device.into_values() {
-        let space = disk.space(&at)?;
+        // One that does not answer is lost, which its opening says.
+        let Ok(space) = disk.space(&at) else { continue };
         let reserve = (space.total / RESERVE_PARTS).min(space.free / 4);
         let each = (space.free - reserve + osds.iter().map(|o| o.1).sum::<u64>()) / osds.len() as u64;
         parts.extend(osds.iter().map(|o| (o.0, each.max(o.1))));

@@ -270,13 +270,21 @@ impl Running {
         let made = async {
             storage::form(layout.cluster, id, &path, log_id, part.unwrap_or(0), &disk)?;
             let cache_bytes = set.shares.memory / 16 / layout.osds.len() as u64;
-            // Metrics of an OSD that is replaced stay those of its number.
             let mut registry = prometheus_client::registry::Registry::default();
             let with = Opening { disk: disk.clone(), part, cache_bytes, registry: &mut registry };
             storage::open_one(id, &path, &place.life, with).await.map_err(anyhow::Error::msg)
         };
         let state = match made.await {
-            Ok(opened) => OsdState::open(id, path.clone(), opened, true),
+            Ok(opened) => {
+                // Nothing can be taken out of a registry: an OSD made in the place of another is counted there from the next start on.
+                if set.get(id).is_none() {
+                    let mut all = self.registry.lock();
+                    let labelled =
+                        all.sub_registry_with_prefix("holdfast").sub_registry_with_label(("osd".into(), id.0.to_string().into()));
+                    opened.osd.metrics().register(labelled);
+                }
+                OsdState::open(id, path.clone(), opened, true)
+            }
             Err(e) => {
                 let why = format!("{e:#}");
                 set.put(OsdState::lost(id, path.clone(), format!("it could not be made: {why}")));
