@@ -207,3 +207,56 @@ def test_devices_are_asked_for_and_kept_apart(work, loops):
     second.stop()
     refused("up", b, "--meta", meta, says="another cluster")
     shutil.rmtree(second.data)
+
+
+def test_devices_are_replaced_and_added_while_the_cluster_runs(work, loops):
+    devices = [loops.add() for _ in range(3)]
+    spare, fourth = loops.add(), loops.add()
+    c = cluster(work, devices, "--code", "2+1")
+    osd = lambda *args, check=True: run(HOLDFAST, "admin", "osd", *args, "--data", c.data, check=check)
+    says = lambda text, *args: (lambda r: r.returncode != 0 and text in r.stderr or pytest.fail(r.stdout + r.stderr))(osd(*args, check=False))
+
+    def healthy():
+        s = c.status()
+        return s["health"] == "ok" and s["repair"]["state"] == "idle" and all(o["state"] == "up" for o in s["osds"])
+
+    try:
+        c.start()
+        fill(c, "home")
+        fill_mount(c)
+        run("mkfs.ext4", "-q", spare)
+        says("ext4", "replace", "1", spare, "--format-devices")
+        with open(spare, "r+b") as f:
+            f.write(bytes(MIB))
+        says("--format-devices", "replace", "1", spare)
+        says("in use", "replace", "1", devices[2], "--format-devices")
+        says("not a block device", "add", os.path.join(work, "folder"), "--format-devices")
+        says("name the device", "replace", "1")
+        osd("replace", "1", spare, "--format-devices")
+        wait_for("redundancy", healthy, 90)
+        assert [o["path"] for o in c.status()["osds"]] == [devices[0], spare, devices[2]]
+        osd("add", fourth, "--format-devices")
+        wait_for("redundancy", healthy, 90)
+        c.stop()
+        # Any one may go now, and the old device is not needed.
+        c.dirs = []
+        loops.detach(1)
+        loops.detach(0)
+        c.start()
+        assert c.status()["health"] == "degraded"
+        check(c, "home")
+        check_mount(c)
+        c.stop()
+        # Emptied and named, a device is made anew in its place.
+        os.truncate(loops.images[0], 0)
+        os.truncate(loops.images[0], 256 * MIB)
+        emptied = loops.attach(0)
+        c.start()
+        osd("replace", "0", emptied, "--format-devices")
+        wait_for("redundancy", healthy, 90)
+        check(c, "home")
+        c.restart()
+        assert c.status()["health"] == "ok"
+        check_mount(c)
+    finally:
+        c.destroy()

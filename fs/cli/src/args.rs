@@ -185,18 +185,24 @@ pub enum AdminOsd {
         /// Its number
         #[arg(value_name = "N")]
         osd: u16,
-        /// An empty or missing folder; without it the same place is formatted anew
-        #[arg(value_name = "NEWDIR")]
+        /// An empty or missing folder, or a block device where OSDs lie on devices; without it the same place is formatted anew
+        #[arg(value_name = "NEWDIR|DEVICE")]
         dir: Option<PathBuf>,
+        /// Format a device without asking; what holds anything known is refused all the same
+        #[arg(long, visible_alias = "yes")]
+        format_devices: bool,
         #[command(flatten)]
         of: Of,
     },
     /// Add an OSD in a folder
     #[command(after_help = "Example:\n  holdfast admin osd add /mnt/disk7 --data ./data")]
     Add {
-        /// An empty or missing folder, or a data folder of the cluster
-        #[arg(value_name = "NEWDIR")]
+        /// An empty or missing folder, or a data folder of the cluster; or a block device where OSDs lie on devices
+        #[arg(value_name = "NEWDIR|DEVICE")]
         dir: PathBuf,
+        /// Format a device without asking; what holds anything known is refused all the same
+        #[arg(long, visible_alias = "yes")]
+        format_devices: bool,
         #[command(flatten)]
         of: Of,
     },

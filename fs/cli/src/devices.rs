@@ -73,9 +73,7 @@ fn new_layout(disk: &RealDisk, named: Vec<PathBuf>, meta: PathBuf, code: Option<
         refuse_used(disk, path)?;
     }
     let place = |(i, path): (usize, &PathBuf)| -> anyhow::Result<OsdPlace> {
-        let mut id = [0; 16];
-        random_bytes(&mut id);
-        let device = Some(format!("{:032x}", u128::from_le_bytes(id)));
+        let device = Some(new_id());
         let path = path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?.to_string();
         Ok(OsdPlace { id: i as u16, dir: 0, path, device, life: Life::default() })
     };
@@ -83,8 +81,15 @@ fn new_layout(disk: &RealDisk, named: Vec<PathBuf>, meta: PathBuf, code: Option<
     Ok(layout::finish(true, random, code, vec![meta], places))
 }
 
+/// An id for a volume, as the cluster file has it.
+pub fn new_id() -> String {
+    let mut id = [0; 16];
+    random_bytes(&mut id);
+    format!("{:032x}", u128::from_le_bytes(id))
+}
+
 /// Refuses a device that must not be formatted. Changes nothing.
-fn refuse_used(disk: &RealDisk, path: &Path) -> anyhow::Result<()> {
+pub fn refuse_used(disk: &RealDisk, path: &Path) -> anyhow::Result<()> {
     let shown = path.display();
     ensure!(device::is_block_device(path), "{shown} is not a block device, or not there; nothing was changed");
     let facts = device::facts(path).with_context(|| format!("cannot look at {shown}"))?;
@@ -184,11 +189,16 @@ fn find(disk: &RealDisk, named: &[PathBuf], mut places: Vec<OsdPlace>) -> anyhow
 }
 
 /// Asks before devices are formatted: on a terminal a question, else only `--format-devices` says yes.
-pub fn ask(layout: &Layout, said_yes: bool) -> anyhow::Result<()> {
-    if said_yes {
-        return Ok(());
+pub fn ask(layout: &Layout, yes: bool) -> anyhow::Result<()> {
+    if !yes {
+        said_yes(&layout.osds.iter().map(|(_, p)| p.as_path()).collect::<Vec<_>>())?;
     }
-    let facts: Vec<DeviceFacts> = layout.osds.iter().map(|(_, p)| device::facts(p)).collect::<Result<_, _>>()?;
+    Ok(())
+}
+
+/// Asks whether these devices may be formatted. Answers true, or an error.
+pub fn said_yes(paths: &[&Path]) -> anyhow::Result<bool> {
+    let facts: Vec<DeviceFacts> = paths.iter().map(|p| device::facts(p)).collect::<Result<_, _>>()?;
     let list: Vec<String> = facts.iter().map(|f| format!("{} ({}, {} MiB)", f.path.display(), f.model, f.bytes >> 20)).collect();
     ensure!(
         std::io::stdin().is_terminal(),
@@ -204,7 +214,7 @@ pub fn ask(layout: &Layout, said_yes: bool) -> anyhow::Result<()> {
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     ensure!(answer.trim() == "yes", "not formatted; nothing was changed");
-    Ok(())
+    Ok(true)
 }
 
 /// Makes an empty volume on every device of a new cluster.

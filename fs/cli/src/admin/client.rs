@@ -70,8 +70,8 @@ impl Client {
         Ok(())
     }
     /// `action`: as the protocol says. Answers what was done, in a sentence.
-    pub async fn osd(&mut self, action: &str, osd: u16, dir: String) -> anyhow::Result<String> {
-        let request = proto::OsdRequest { action: action.into(), osd: osd as u32, dir };
+    pub async fn osd(&mut self, action: &str, osd: u16, dir: String, format: bool) -> anyhow::Result<String> {
+        let request = proto::OsdRequest { action: action.into(), osd: osd as u32, dir, format };
         Ok(self.0.osd(request).await.map_err(said)?.into_inner().said)
     }
     pub async fn scrub(&mut self, deep: bool) -> anyhow::Result<()> {

@@ -44,6 +44,8 @@ pub struct OsdRequest {
     pub osd: u32,
     #[prost(string, tag = "3")]
     pub dir: ::prost::alloc::string::String,
+    #[prost(bool, tag = "4")]
+    pub format: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct OsdReply {

@@ -3,19 +3,23 @@
 use super::status;
 use crate::admin::client::Client;
 use crate::args::{AdminOsd, Of};
+use crate::devices;
 use anyhow::Context;
+use holdfast_objstore_base::real::device::is_block_device;
 use std::path::Path;
 
 pub async fn run(command: AdminOsd) -> anyhow::Result<()> {
-    let (of, action, osd, dir) = match command {
-        AdminOsd::Replace { osd, dir, of } => (of, "replace", osd, dir),
-        AdminOsd::Add { dir, of } => (of, "add", 0, Some(dir)),
-        AdminOsd::Drain { osd, cancel, of } => (of, if cancel { "undrain" } else { "drain" }, osd, None),
-        AdminOsd::Remove { osd, of } => (of, "remove", osd, None),
+    let (of, action, osd, dir, format) = match command {
+        AdminOsd::Replace { osd, dir, format_devices, of } => (of, "replace", osd, dir, format_devices),
+        AdminOsd::Add { dir, format_devices, of } => (of, "add", 0, Some(dir), format_devices),
+        AdminOsd::Drain { osd, cancel, of } => (of, if cancel { "undrain" } else { "drain" }, osd, None, false),
+        AdminOsd::Remove { osd, of } => (of, "remove", osd, None, false),
         AdminOsd::List { of, json } => return list(of, json).await,
     };
+    let device = dir.as_deref().filter(|d| is_block_device(d));
+    let format = format || device.map_or(Ok(false), |d| devices::said_yes(&[d]))?;
     let dir = dir.as_deref().map(absolute).transpose()?.unwrap_or_default();
-    let said = Client::by_data(&of.data).await?.osd(action, osd, dir).await?;
+    let said = Client::by_data(&of.data).await?.osd(action, osd, dir, format).await?;
     println!("{said}");
     Ok(())
 }

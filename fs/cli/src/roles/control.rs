@@ -206,8 +206,8 @@ impl Control for Cluster {
                 }
             };
             let change = match (request.action.as_str(), dir) {
-                ("replace", dir) => Change::Replace(id, dir),
-                ("add", Some(dir)) => Change::Add(dir),
+                ("replace", dir) => Change::Replace(id, dir, request.format),
+                ("add", Some(dir)) => Change::Add(dir, request.format),
                 ("drain", None) => Change::Drain(id, true),
                 ("undrain", None) => Change::Drain(id, false),
                 ("remove", None) => Change::Remove(id),

@@ -4,6 +4,8 @@
 //! made, so a start after a crash ends it; an OSD that leaves is in no stripe's record, or every stripe it is in has enough others.
 //! What it leaves out: moving shards; that is repair's, which each change tells to look.
 
+mod device;
+
 use super::super::data::Running;
 use super::super::storage::{self, Opening};
 use super::{OsdSet, OsdState};
@@ -12,7 +14,7 @@ use crate::lock;
 use anyhow::{Context, bail, ensure};
 use holdfast_objstore_base::disk::Disk;
 use holdfast_objstore_osd::{Inspect, inspect};
-use holdfast_objstore_proto::{OsdId, StripeMeta};
+use holdfast_objstore_proto::{Code, OsdId, StripeMeta};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,10 +29,10 @@ const LOOK_AGAIN: Duration = Duration::from_secs(15);
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Makes an OSD anew, empty, in its place or (`Some`) in another folder.
-    Replace(OsdId, Option<PathBuf>),
-    /// Adds an OSD in a folder.
-    Add(PathBuf),
+    /// Makes an OSD anew, empty, in its place or (`Some`) in another folder or on another device, which is formatted only if the last says so.
+    Replace(OsdId, Option<PathBuf>, bool),
+    /// Adds an OSD in a folder or on a device.
+    Add(PathBuf, bool),
     /// Moves everything off an OSD, or (`false`) lets it take part again.
     Drain(OsdId, bool),
     /// Takes out an OSD that no stripe names.
@@ -76,8 +78,10 @@ impl Running {
         let set = &self.osds;
         let Ok(_one) = set.change.try_lock() else { bail!("another change of the OSDs is under way; try again when it is done") };
         let said = match change {
-            Change::Replace(id, dir) => self.replace(id, dir).await?,
-            Change::Add(dir) => self.add(dir).await?,
+            Change::Replace(id, dir, format) if device::on_devices(&set.layout()) => self.replace_device(id, dir, format).await?,
+            Change::Add(dir, format) if device::on_devices(&set.layout()) => self.add_device(dir, format).await?,
+            Change::Replace(id, dir, _) => self.replace(id, dir).await?,
+            Change::Add(dir, _) => self.add(dir).await?,
             Change::Drain(id, on) => self.drain(id, on).await?,
             Change::Remove(id) => self.remove(id).await?,
         };
@@ -101,7 +105,6 @@ impl Running {
     async fn replace(self: &Arc<Self>, id: OsdId, dir: Option<PathBuf>) -> anyhow::Result<String> {
         let (set, state) = (&self.osds, self.known(id)?);
         let layout = set.layout();
-        folders_only(&layout)?;
         let place = layout.place(id).with_context(|| format!("{id} has no place"))?.clone();
         let (home, path) = match &dir {
             Some(dir) => self.new_place(&layout, dir, id)?,
@@ -129,7 +132,6 @@ impl Running {
 
     async fn add(self: &Arc<Self>, dir: PathBuf) -> anyhow::Result<String> {
         let layout = self.osds.layout();
-        folders_only(&layout)?;
         let id = OsdId(layout.next_osd());
         ensure!(layout.places.len() < 64, "there are 64 OSDs already, the most for one process");
         let (home, path) = self.new_place(&layout, &dir, id)?;
@@ -142,7 +144,7 @@ impl Running {
         let state = self.known(id)?;
         if on {
             let left = self.osds.list().iter().filter(|s| s.id != id && s.failure().is_none() && !s.draining()).count();
-            let code = self.layout.code;
+            let code = self.widest();
             ensure!(
                 left >= code.n(),
                 "{left} OSDs would be left to write to, and the code {code} needs {}; add one first (holdfast admin osd add), nothing was changed",
@@ -162,7 +164,7 @@ impl Running {
     async fn remove(&self, id: OsdId) -> anyhow::Result<String> {
         let state = self.known(id)?;
         let left = self.osds.list().len() - 1;
-        let code = self.layout.code;
+        let code = self.widest();
         ensure!(left >= code.n(), "{left} OSDs would be left, and the code {code} needs {}; nothing was changed", code.n());
         let named = self.named(id).await?;
         ensure!(
@@ -176,6 +178,12 @@ impl Running {
         self.share();
         close(&state).await;
         Ok(format!("{id} is out of the cluster; {} holds nothing that is needed and may be deleted", state.path.display()))
+    }
+
+    /// The code that needs most OSDs, of all that buckets have.
+    fn widest(&self) -> Code {
+        let codes = self.service.status().buckets.into_iter().map(|(b, _)| b.code);
+        codes.max_by_key(|c| c.n()).unwrap_or(self.layout.code)
     }
 
     /// What stripes' records say of an OSD.
@@ -266,8 +274,9 @@ impl Running {
             inner.layout = layout.clone();
             inner.locks.extend(lock);
         }
-        let part = storage::parts(&layout, &disk)?.get(&id).copied();
         let made = async {
+            self.format_device(&place, &path).await?;
+            let part = storage::parts(&layout, &disk)?.get(&id).copied();
             storage::form(layout.cluster, id, &path, log_id, part.unwrap_or(0), &disk)?;
             let cache_bytes = set.shares.memory / 16 / layout.osds.len() as u64;
             let mut registry = prometheus_client::registry::Registry::default();
@@ -346,16 +355,6 @@ impl OsdSet {
 fn others(stripe: &StripeMeta, id: OsdId, up: &[OsdId]) -> usize {
     let there = |(shard, osd): &(usize, &OsdId)| **osd != id && stripe.missing >> shard & 1 == 0 && up.contains(osd);
     stripe.osds.iter().enumerate().filter(there).count()
-}
-
-/// A start finds OSDs on devices by asking devices: one in a folder has no place among them.
-fn folders_only(layout: &Layout) -> anyhow::Result<()> {
-    let on_devices = layout.places.iter().any(|p| p.device.is_some());
-    ensure!(
-        !on_devices,
-        "the OSDs of this cluster lie on block devices: they can be drained and removed, not yet replaced or added while it runs; nothing was changed"
-    );
-    Ok(())
 }
 
 async fn close(state: &OsdState) {
