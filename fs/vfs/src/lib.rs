@@ -31,6 +31,7 @@ mod budget;
 mod error;
 mod evict;
 mod extent;
+mod forgotten;
 mod garbage;
 mod handle;
 mod inline;

@@ -292,12 +292,7 @@ impl Vfs {
         }
         if dirty && let Some(me) = self.me.upgrade() {
             let inode = inode.clone();
-            self.runtime.spawn(async move {
-                let _ = me.sync_inode(&inode).await;
-                if inode.state.lock().is_clean() {
-                    me.reap(&inode);
-                }
-            });
+            self.runtime.spawn(async move { me.part_with(&inode).await });
         }
     }
 

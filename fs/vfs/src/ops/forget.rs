@@ -17,7 +17,6 @@ impl Vfs {
                 st.lookups == 0
             };
             if gone {
-                self.drop_nameless(&inode);
                 self.reap(&inode);
             }
         }

@@ -61,9 +61,6 @@ impl Vfs {
             st.write_opens -= (handle.is_cached() && handle.writable()) as u32;
             st.opens == 0
         };
-        if last {
-            self.drop_nameless(inode);
-        }
         {
             // A session that came meanwhile does not count it, or has it closed by whoever brought that session in.
             let s = self.session.lock();

@@ -469,3 +469,17 @@ async fn a_write_under_the_recall_of_a_hold_for_reading_is_published_before_its_
     soon(change).await.unwrap().unwrap();
     assert_eq!(rig.gateway_read(ino).await.len(), 300);
 }
+
+#[tokio::test]
+async fn a_nameless_file_that_another_mount_has_open_shows_what_was_written_after_its_writer_closed_it() {
+    let rig = Rig::new().await;
+    let (a, b) = (rig.mount().await, rig.mount().await);
+    let f = a.file("f").await;
+    let there = b.find(ROOT, "f").await.unwrap().attr.node;
+    let seen = (there, b.open_as(there, libc::O_RDONLY).await);
+    a.unlink(ROOT, name("f")).await.unwrap();
+    a.put(f, 0, vec![7; 4096]).await;
+    a.release(f.1);
+    a.forget(&[(f.0, 1)]);
+    assert_eq!(b.get(seen, 0, 8192).await, [7; 4096]);
+}
