@@ -128,7 +128,7 @@ impl Running {
             };
             match opened {
                 Ok((osd, _)) => {
-                    services.push(Arc::new(osd.clone()));
+                    services.push(planted::shards(Arc::new(osd.clone()), bug));
                     osds.push(osd);
                 }
                 Err(why) => services.push(Arc::new(DownOsd { osd: id, why })),

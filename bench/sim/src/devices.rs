@@ -40,6 +40,16 @@ pub(crate) struct Device {
     pace: Mutex<(Rng, Pace)>,
     hung: watch::Sender<bool>,
     lost: AtomicBool,
+    /// It is away, with what it had; from the moment it goes until it is back.
+    away: Mutex<Away>,
+}
+
+#[derive(Default)]
+enum Away {
+    #[default]
+    Here,
+    Going,
+    Gone(SimDisk),
 }
 
 /// All devices. Clones share them.
@@ -67,6 +77,7 @@ impl Devices {
                 pace: Mutex::new((Rng::new(seed), pace)),
                 hung: watch::Sender::new(false),
                 lost: AtomicBool::new(false),
+                away: Mutex::default(),
             })
         });
         Self(Arc::new(Inner { devices: devices.collect(), power, trace }))
@@ -90,8 +101,18 @@ impl Devices {
         d.hung.send_replace(false);
     }
 
+    /// As [`Devices::lose`], but it comes back at the start after the next one.
+    pub fn go_away(&self, number: usize) {
+        self.0.trace.note(format_args!("d{number} goes away"));
+        let d = &self.0.devices[number];
+        *d.away.lock() = Away::Going;
+        d.disk.lock().cut_now();
+        d.hung.send_replace(false);
+    }
+
     pub fn is_lost(&self, number: usize) -> bool {
-        self.0.devices[number].lost.load(Ordering::Relaxed)
+        let d = &self.0.devices[number];
+        d.lost.load(Ordering::Relaxed) || !matches!(*d.away.lock(), Away::Here)
     }
 
     /// Operations neither fail nor end while `on`.
@@ -135,10 +156,16 @@ impl Devices {
             let seed = seed ^ d.number as u64;
             let mut disk = d.disk.lock();
             let old = disk.clone();
-            *disk = match (d.lost.load(Ordering::Relaxed), end) {
-                (true, _) => SimDisk::new(seed),
-                (false, End::PowerCut) => old.crash(seed),
-                (false, End::Killed | End::Stopped) => old.kill(),
+            let mut away = d.away.lock();
+            *disk = match (d.lost.load(Ordering::Relaxed), std::mem::take(&mut *away), end) {
+                (true, ..) => SimDisk::new(seed),
+                (false, Away::Going, _) => {
+                    *away = Away::Gone(old.crash(seed));
+                    SimDisk::new(seed)
+                }
+                (false, Away::Gone(had), _) => had.kill(),
+                (false, Away::Here, End::PowerCut) => old.crash(seed),
+                (false, Away::Here, End::Killed | End::Stopped) => old.kill(),
             };
             d.hung.send_replace(false);
             d.pace.lock().1 = pace;

@@ -27,6 +27,11 @@ pub enum Op {
         from: Path,
         to: Path,
     },
+    /// A second name for an inode.
+    Link {
+        ino: InodeId,
+        to: Path,
+    },
     Lookup {
         path: Path,
     },

@@ -54,6 +54,8 @@ pub struct Fault {
 pub enum FaultKind {
     /// It is gone for good.
     Loss,
+    /// It is gone, is not there at the next start, and is back at the one after with what it had.
+    Away,
     /// Some of its bytes change.
     Rot,
     /// It takes long.
@@ -114,7 +116,8 @@ impl Plan {
 
     fn fault(&self, r: &mut Rng, hurt: &mut Vec<usize>) -> Option<Fault> {
         let device = r.below(self.devices as u64) as usize;
-        let kind = match r.below(6) {
+        let kind = match r.below(7) {
+            6 => FaultKind::Away,
             0 => FaultKind::Loss,
             1 => FaultKind::Slow { ms_max: 20 + r.below(2000) },
             2 => FaultKind::Hang { ms: 100 + r.below(20_000) },

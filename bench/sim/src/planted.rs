@@ -3,25 +3,54 @@
 //! What always holds: nothing of this is in the product; a bug is a wrapper round one of its doors.
 
 mod disk;
+mod shards;
 
 use holdfast_objstore_base::disk::Disk;
+use holdfast_objstore_proto::shard::ShardService;
 use std::sync::Arc;
 
 /// A bug to plant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
-    /// The metadata log answers before its flush: the door's flush of the log's files does nothing.
+    /// The metadata log answers before its flush.
     AckBeforeFlush,
+    /// OSDs answer before their flush.
+    ShardAckBeforeFlush,
+    /// The log is purged up to a checkpoint that is not stable yet.
+    PurgeBeforeCheckpoint,
+    /// A stripe is acknowledged with one shard fewer than the quorum.
+    QuorumOffByOne,
+    /// A former record passes for the one that should lie there.
+    StaleRecord,
+    /// Deletes are acknowledged and not done.
+    LostDelete,
 }
 
 impl Bug {
-    pub const ALL: [(&'static str, Bug); 1] = [("ack-before-flush", Bug::AckBeforeFlush)];
+    pub const ALL: [(&'static str, Bug); 6] = [
+        ("ack-before-flush", Bug::AckBeforeFlush),
+        ("shard-ack-before-flush", Bug::ShardAckBeforeFlush),
+        ("purge-before-checkpoint", Bug::PurgeBeforeCheckpoint),
+        ("quorum-off-by-one", Bug::QuorumOffByOne),
+        ("stale-record", Bug::StaleRecord),
+        ("lost-delete", Bug::LostDelete),
+    ];
 }
 
 /// The door to devices, with a bug in it.
 pub fn disk(disk: Arc<dyn Disk>, bug: Option<Bug>) -> Arc<dyn Disk> {
     match bug {
-        Some(Bug::AckBeforeFlush) => Arc::new(disk::Unflushed(disk)),
-        None => disk,
+        Some(bug @ (Bug::AckBeforeFlush | Bug::PurgeBeforeCheckpoint)) => Arc::new(disk::Unflushed { inner: disk, bug }),
+        _ => disk,
+    }
+}
+
+/// An OSD, with a bug in it.
+pub fn shards(service: Arc<dyn ShardService>, bug: Option<Bug>) -> Arc<dyn ShardService> {
+    match bug {
+        Some(bug @ (Bug::ShardAckBeforeFlush | Bug::QuorumOffByOne | Bug::StaleRecord | Bug::LostDelete)) => {
+            Arc::new(shards::Shards::new(service, bug))
+        }
+        _ => service,
     }
 }

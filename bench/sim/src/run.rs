@@ -207,7 +207,7 @@ impl House<'_> {
             }
         }
         let evicted = mounts.iter().enumerate().filter(|(_, v)| v.metrics().vfs_evictions.get() > 0).map(|(n, _)| n).collect();
-        let hurt = |f: &Fault| matches!(f.kind, FaultKind::Loss | FaultKind::Hang { .. });
+        let hurt = |f: &Fault| matches!(f.kind, FaultKind::Loss | FaultKind::Away | FaultKind::Hang { .. });
         let calm = !plan.faults.iter().any(hurt) && (0..self.devices.count()).all(|d| !self.devices.is_lost(d));
         Ok(Came::Lived(Life { begin, events: self.recorder.take(), end, evicted, calm }))
     }
@@ -220,6 +220,7 @@ impl House<'_> {
         let live = |why: String| ("liveness", why);
         let empty = async {
             let meta = running.connect("reconcile", false).await.map_err(|e| live(e.to_string()))?;
+            space::give_up_uploads(&*meta).await.map_err(live)?;
             space::reconcile(&running, &*meta).await.map_err(live)?;
             meta.close_session().await;
             let vfs = running.mount().await.map_err(live)?;
@@ -246,6 +247,7 @@ async fn strike(devices: &Devices, fault: Fault, seed: u64) {
     let device = fault.device;
     match fault.kind {
         FaultKind::Loss => devices.lose(device),
+        FaultKind::Away => devices.go_away(device),
         FaultKind::Rot => {
             let mut rng = Rng::new(seed ^ fault.at_ms);
             (0..1 + rng.below(8)).for_each(|_| devices.rot(device, &mut rng));

@@ -30,10 +30,10 @@ impl Vfs {
             if !waits || self.is_stopping() {
                 break;
             }
-            tokio::time::sleep(LOOK).await;
             let Ok(s) = self.session().await else { break };
-            if let Err(MetaError::Stale) = s.meta.getattr(inode.ino).await {
-                self.drop_gone(inode);
+            match s.meta.getattr(inode.ino).await {
+                Err(MetaError::Stale) => self.drop_gone(inode),
+                _ => tokio::time::sleep(LOOK).await,
             }
         }
         // Its own errors are recorded for whoever opens it next.

@@ -54,7 +54,7 @@ pub fn ino_of(op: &Op) -> Option<InodeId> {
     match op {
         Op::Write { ino, .. } | Op::Truncate { ino, .. } | Op::Read { ino, .. } | Op::Put { ino, .. } => Some(*ino),
         Op::Stat { ino } | Op::Fsync { ino, .. } | Op::Close { ino } => Some(*ino),
-        Op::Create { .. } | Op::Unlink { .. } | Op::Rename { .. } | Op::Lookup { .. } | Op::Delete { .. } => None,
+        Op::Create { .. } | Op::Unlink { .. } | Op::Rename { .. } | Op::Lookup { .. } | Op::Delete { .. } | Op::Link { .. } => None,
     }
 }
 

@@ -113,7 +113,16 @@ fn shown(states: &BTreeSet<State>) -> Vec<String> {
 }
 
 fn is_of_names(op: &Op) -> bool {
-    matches!(op, Op::Create { .. } | Op::Unlink { .. } | Op::Rename { .. } | Op::Lookup { .. } | Op::Put { .. } | Op::Delete { .. })
+    matches!(
+        op,
+        Op::Create { .. }
+            | Op::Unlink { .. }
+            | Op::Rename { .. }
+            | Op::Link { .. }
+            | Op::Lookup { .. }
+            | Op::Put { .. }
+            | Op::Delete { .. }
+    )
 }
 
 fn agrees(names: &Names, found: &Names, heard: &BTreeSet<u64>) -> bool {
@@ -188,6 +197,10 @@ fn effect(names: &Names, number: usize, event: &Event, heard: &BTreeSet<u64>) ->
             (Some(was), Some(Answer::Inode(Some(i)))) if same(was, Ino::Known(i.0), heard) => Some(names),
             _ => None,
         },
+        // Two names of one inode stay two, says rename(2).
+        Op::Rename { from, to } if names[*from].is_some() && names[*from] == names[*to] => {
+            matches!(answer, None | Some(Answer::Done)).then_some(names)
+        }
         Op::Rename { from, to } => match (names[*from].take(), answer) {
             (Some(moved), None | Some(Answer::Done)) => {
                 names[*to] = Some(moved);
@@ -196,6 +209,17 @@ fn effect(names: &Names, number: usize, event: &Event, heard: &BTreeSet<u64>) ->
             (None, Some(Answer::NotFound)) => Some(names),
             _ => None,
         },
+        Op::Link { ino, to } => {
+            let named = names.iter().flatten().any(|n| same(*n, Ino::Known(ino.0), heard));
+            match (named, names[*to], answer) {
+                (true, None, None | Some(Answer::Done)) => {
+                    names[*to] = Some(Ino::Known(ino.0));
+                    Some(names)
+                }
+                (_, Some(_), Some(Answer::Exists)) | (false, _, Some(Answer::NotFound)) => Some(names),
+                _ => None,
+            }
+        }
         Op::Lookup { path } => match (names[*path], answer?) {
             (None, Answer::Inode(None)) => Some(names),
             (Some(is), Answer::Inode(Some(i))) if same(is, Ino::Known(i.0), heard) => {

@@ -1,4 +1,4 @@
-//! A client that does what the S3 door does, without HTTP: PUT, GET, DELETE over `Meta` and `Objects`.
+//! A client that does what the S3 door does, without HTTP: PUT (also in parts), GET, DELETE over `Meta` and `Objects`.
 
 use super::{any_path, think};
 use crate::cluster::name;
@@ -26,6 +26,8 @@ pub struct Gateway {
     recorder: Arc<Recorder>,
     rng: Rng,
 }
+
+const OWNER: Owner = Owner { uid: 0, gid: 0 };
 
 fn refusal(e: MetaError) -> Answer {
     match e {
@@ -64,8 +66,25 @@ impl Gateway {
         let cells = if self.rng.below(4) == 0 { 130 + self.rng.below(200) } else { self.rng.below(40) } as u32;
         let id = self.recorder.write_id();
         let call = self.recorder.call(self.number, Op::Put { path, ino, cells, id });
-        let answer = self.try_put(path, ino, cells, id).await;
+        let answer = match cells >= 2 && self.rng.below(4) == 0 {
+            true => self.try_parts(path, ino, cells, id).await,
+            false => self.try_put(path, ino, cells, id).await,
+        };
         self.recorder.answer(call, answer);
+    }
+
+    /// Writes `cells` cells of the object from cell `at` as one stripe and makes it stable.
+    async fn store(&self, ino: InodeId, at: u32, cells: u32, id: u32) -> Result<(Vec<Arc<StripeMeta>>, Vec<Extent>), String> {
+        let stripe = self.ids.stripe().await.map_err(|e| e.to_string())?;
+        let stable = self.write(stripe, ino, content::make(id, at, cells)).await.map_err(|e| e.to_string())?;
+        Ok((stable, vec![Extent { offset: 0, len: cells * CELL as u32, stripe, stripe_offset: 0 }]))
+    }
+
+    async fn write(&self, id: StripeId, inode: InodeId, data: Bytes) -> Result<Vec<Arc<StripeMeta>>, ObjectsError> {
+        let (session, epoch) = self.meta.session();
+        let hint = Hint { bucket: self.bucket.id.0, inode, chunk: 0 };
+        let written = self.objects.write(StripeWrite { id, code: self.bucket.code, data: vec![data], session, epoch, hint }).await?;
+        self.objects.flush(vec![written]).await
     }
 
     async fn try_put(&mut self, path: usize, ino: InodeId, cells: u32, id: u32) -> Answer {
@@ -95,28 +114,68 @@ impl Gateway {
             stripes: stripes.clone(),
             inline,
             info: Default::default(),
-            owner: Owner { uid: 0, gid: 0 },
+            owner: OWNER,
             condition: Default::default(),
             copy_from: None,
         };
         match self.meta.submit(Command::PutObject(put)).await {
             Ok(_) => Answer::Done,
-            Err(e) => {
-                let answer = refusal(e);
-                if matches!(answer, Answer::Refused(_) | Answer::NotFound) {
-                    // Nothing refers to it; what cannot be deleted now, reconciling finds.
-                    let _ = self.objects.delete(stripes).await;
-                }
-                answer
-            }
+            Err(e) => self.refused(e, stripes).await,
         }
     }
 
-    async fn write(&self, id: StripeId, inode: InodeId, data: Bytes) -> Result<Vec<Arc<StripeMeta>>, ObjectsError> {
-        let (session, epoch) = self.meta.session();
-        let hint = Hint { bucket: self.bucket.id.0, inode, chunk: 0 };
-        let written = self.objects.write(StripeWrite { id, code: self.bucket.code, data: vec![data], session, epoch, hint }).await?;
-        self.objects.flush(vec![written]).await
+    async fn refused(&self, e: MetaError, stripes: Vec<Arc<StripeMeta>>) -> Answer {
+        let answer = refusal(e);
+        if matches!(answer, Answer::Refused(_) | Answer::NotFound) {
+            // Nothing refers to it; what cannot be deleted now, reconciling finds.
+            let _ = self.objects.delete(stripes).await;
+        }
+        answer
+    }
+
+    /// The same in two parts, completed or given up.
+    async fn try_parts(&mut self, path: usize, ino: InodeId, cells: u32, id: u32) -> Answer {
+        let (bucket, key) = (self.bucket.id, name(PATHS[path]));
+        let upload = match self.meta.submit(Command::CreateUpload { bucket, key, info: Default::default() }).await {
+            Ok(Reply::Upload(id)) => id,
+            Ok(other) => return Answer::Wrong(format!("{other:?}")),
+            // An upload is no object: nothing changed that a reader could see.
+            Err(e) => return Answer::Refused(e.to_string()),
+        };
+        let half = 1 + self.rng.below(u64::from(cells) - 1) as u32;
+        let mut parts = Vec::new();
+        for (number, at, cells) in [(1, 0, half), (2, half, cells - half)] {
+            let (stripes, extents) = match self.store(ino, at, cells, id).await {
+                Ok(stored) => stored,
+                Err(why) => return Answer::Refused(why),
+            };
+            let (size, etag) = (u64::from(cells) * CELL as u64, format!("{id}-{number}"));
+            parts.push((number, etag.clone()));
+            let part = Command::PutPart { bucket, upload, number, size, etag, checksums: Vec::new(), extents, stripes: stripes.clone() };
+            if let Err(e) = self.meta.submit(part).await {
+                let why = e.to_string();
+                self.refused(e, stripes).await;
+                return Answer::Refused(why);
+            }
+        }
+        if self.rng.below(4) == 0 {
+            let given_up = self.meta.submit(Command::AbortUpload { bucket, upload }).await;
+            return Answer::Refused(format!("given up: {given_up:?}"));
+        }
+        let command = Command::CompleteUpload {
+            bucket,
+            upload,
+            ino,
+            parts,
+            info: Default::default(),
+            owner: OWNER,
+            part_bytes_min: 0,
+            condition: Default::default(),
+        };
+        match self.meta.submit(command).await {
+            Ok(_) => Answer::Done,
+            Err(e) => refusal(e),
+        }
     }
 
     async fn delete(&mut self, path: usize) {
@@ -162,12 +221,8 @@ impl Gateway {
                 continue;
             }
             let len = (to - e.offset) as u32;
-            let range = e.stripe_offset..e.stripe_offset + len;
-            let data = match &e.inline {
-                Some(data) => data[range.start as usize..range.end as usize].to_vec(),
-                None => self.objects.read(&e.stripe, range).await.map_err(|e| e.to_string())?.concat(),
-            };
-            out[e.offset as usize..to as usize].copy_from_slice(&data);
+            let pieces = self.objects.read(&e.stripe, e.stripe_offset..e.stripe_offset + len).await.map_err(|e| e.to_string())?;
+            out[e.offset as usize..to as usize].copy_from_slice(&pieces.concat());
         }
         Ok(out)
     }

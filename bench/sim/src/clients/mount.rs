@@ -77,7 +77,8 @@ impl Mount {
                     64..78 => self.read(file).await,
                     78..90 => self.fsync(file).await,
                     90..94 => self.truncate(file).await,
-                    94..97 => self.stat(file).await,
+                    94..96 => self.stat(file).await,
+                    96..98 => self.link(file, path).await,
                     _ => self.close(at).await,
                 }
             }
@@ -106,6 +107,7 @@ impl Mount {
             Ok(made) => {
                 self.recorder.answer(call, Answer::Inode(Some(ino_of(made.entry.attr.node))));
                 self.note_open(made.entry.attr.node, made.open.handle);
+                self.vfs.forget(&[(made.entry.attr.node, 1)]);
             }
             Err(e) => self.recorder.answer(call, answer(e)),
         }
@@ -145,6 +147,21 @@ impl Mount {
         let args = RenameArgs { parent, name, new_parent, new_name: crate::cluster::name(new_name), flags: 0 };
         let result = self.vfs.rename(args).await;
         self.recorder.answer(call, done(result));
+    }
+
+    async fn link(&mut self, file: Open, to: usize) {
+        let (parent, name) = split(to, self.folder);
+        let call = self.recorder.call(self.number, Op::Link { ino: ino_of(file.node), to });
+        let result = match self.vfs.link(file.node, parent, crate::cluster::name(name)).await {
+            Ok(_) => {
+                // The reply counts as a lookup.
+                self.vfs.forget(&[(file.node, 1)]);
+                Answer::Done
+            }
+            Err(Error::Stale) => Answer::NotFound,
+            Err(e) => answer(e),
+        };
+        self.recorder.answer(call, result);
     }
 
     /// Some cells of a file: mostly few, near its start; sometimes enough for a coded stripe.

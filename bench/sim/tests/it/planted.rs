@@ -15,6 +15,31 @@ fn found(bug: Bug, seeds_max: u64, promises: &[&str]) {
 }
 
 #[test]
-fn an_ack_before_the_flush_is_found() {
+fn an_ack_before_the_logs_flush_is_found() {
     found(Bug::AckBeforeFlush, 40, &["namespace", "durability"]);
+}
+
+#[test]
+fn an_ack_before_an_osds_flush_is_found() {
+    found(Bug::ShardAckBeforeFlush, 60, &["durability", "right bytes"]);
+}
+
+#[test]
+fn a_purge_before_the_checkpoint_is_stable_is_found() {
+    found(Bug::PurgeBeforeCheckpoint, 60, &["namespace", "durability"]);
+}
+
+#[test]
+fn a_quorum_that_is_off_by_one_is_found() {
+    found(Bug::QuorumOffByOne, 100, &["durability", "atomicity"]);
+}
+
+#[test]
+fn a_stale_record_that_is_accepted_is_found() {
+    found(Bug::StaleRecord, 20, &["right bytes"]);
+}
+
+#[test]
+fn a_delete_that_is_not_done_is_found() {
+    found(Bug::LostDelete, 10, &["space"]);
 }
