@@ -15,11 +15,11 @@ use crate::trace::Trace;
 use file::SeenFile;
 use holdfast_objstore_base::disk::{Disk, DiskError, DiskSpace, File, Open, Result};
 use holdfast_objstore_base::sim::{Rng, SimDisk};
+use holdfast_objstore_base::told::Told;
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::sync::watch;
 use xxhash_rust::xxh3::Xxh3;
 
 /// Bytes of a block.
@@ -38,7 +38,7 @@ pub(crate) struct Device {
     pub number: usize,
     disk: Mutex<SimDisk>,
     pace: Mutex<(Rng, Pace)>,
-    hung: watch::Sender<bool>,
+    hung: Told<bool>,
     lost: AtomicBool,
     /// It is away, with what it had; from the moment it goes until it is back.
     away: Mutex<Away>,
@@ -75,7 +75,7 @@ impl Devices {
                 number,
                 disk: Mutex::new(SimDisk::new(seed)),
                 pace: Mutex::new((Rng::new(seed), pace)),
-                hung: watch::Sender::new(false),
+                hung: Told::new(false),
                 lost: AtomicBool::new(false),
                 away: Mutex::default(),
             })
@@ -98,7 +98,7 @@ impl Devices {
         let d = &self.0.devices[number];
         d.lost.store(true, Ordering::Relaxed);
         d.disk.lock().cut_now();
-        d.hung.send_replace(false);
+        d.hung.tell(|h| *h = false);
     }
 
     /// As [`Devices::lose`], but it comes back at the start after the next one.
@@ -107,7 +107,7 @@ impl Devices {
         let d = &self.0.devices[number];
         *d.away.lock() = Away::Going;
         d.disk.lock().cut_now();
-        d.hung.send_replace(false);
+        d.hung.tell(|h| *h = false);
     }
 
     pub fn is_lost(&self, number: usize) -> bool {
@@ -118,7 +118,7 @@ impl Devices {
     /// Operations neither fail nor end while `on`.
     pub fn hang(&self, number: usize, on: bool) {
         self.0.trace.note(format_args!("d{number} hangs: {on}"));
-        self.0.devices[number].hung.send_replace(on);
+        self.0.devices[number].hung.tell(|h| *h = on);
     }
 
     pub fn set_pace(&self, number: usize, pace: Pace) {
@@ -167,7 +167,7 @@ impl Devices {
                 (false, Away::Here, End::PowerCut) => old.crash(seed),
                 (false, Away::Here, End::Killed | End::Stopped) => old.kill(),
             };
-            d.hung.send_replace(false);
+            d.hung.tell(|h| *h = false);
             d.pace.lock().1 = pace;
         }
         self.0.power.on(self.0.devices.iter().map(|d| d.disk.lock().clone()).collect());
@@ -246,8 +246,6 @@ impl Device {
         if ms > 0 {
             tokio::time::sleep(std::time::Duration::from_millis(ms)).await;
         }
-        if *self.hung.borrow() {
-            let _ = self.hung.subscribe().wait_for(|h| !h).await;
-        }
+        self.hung.until(|hung| (!hung).then_some(())).await;
     }
 }

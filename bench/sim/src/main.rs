@@ -1,6 +1,6 @@
 //! Runs seeds from the command line: one with its trace, or many for as long as asked.
 
-use holdfast_bench_sim::{Bug, Failure, Plan, run};
+use holdfast_bench_sim::{Bug, Failure, Plan, Report, run};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -60,7 +60,10 @@ fn one(seed: u64, trace: bool, bug: Option<Bug>) -> ExitCode {
     let show = |lines: &[String]| lines.iter().for_each(|l| println!("{l}"));
     match result {
         Ok(report) => {
-            println!("{report:?}");
+            if trace {
+                show(&report.lines);
+            }
+            println!("{:?}", Report { lines: Vec::new(), ..report });
             ExitCode::SUCCESS
         }
         Err(failure) => {

@@ -30,6 +30,8 @@ pub struct Report {
     pub unheard: usize,
     /// Virtual time, milliseconds.
     pub ms: u64,
+    /// The trace, if it was kept.
+    pub lines: Vec<String>,
 }
 
 /// A broken promise.
@@ -111,7 +113,7 @@ impl House<'_> {
         let unheard = lives.iter().map(|l| l.events.len()).sum::<usize>() - answered;
         drop(last);
         let (trace, image, ms) = (self.trace.digest(), self.devices.digest(), self.clock.now_ns() / 1_000_000);
-        Ok(Report { seed: self.plan.seed, trace, image, answered, unheard, ms })
+        Ok(Report { seed: self.plan.seed, trace, image, answered, unheard, ms, lines: self.trace.lines() })
     }
 
     fn restart(&self, end: End, seed: u64) {

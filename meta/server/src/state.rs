@@ -28,13 +28,14 @@ use crate::metrics::Metrics;
 use bytes::Bytes;
 use fold::{Folder, Job};
 use holdfast_meta_core::{StateError, initialise, read};
+use holdfast_objstore_base::told::Told;
 use holdfast_objstore_proto::StripeId;
 use holdfast_objstore_proto::meta::Inline;
 use parking_lot::RwLock;
 use staging::Staging;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use watches::Watches;
 
 /// Bounds of the state in memory.
@@ -86,7 +87,7 @@ pub(crate) struct State {
     /// `None`: in memory only, and a checkpoint promises nothing.
     store: Option<Store>,
     folder: Option<Folder>,
-    reached: watch::Sender<Reached>,
+    reached: Told<Reached>,
     failure: OnceLock<String>,
     watches: Watches,
     /// Bytes of both overlays.
@@ -142,7 +143,7 @@ impl State {
             layers: RwLock::new(layers),
             store,
             folder,
-            reached: watch::Sender::new(reached),
+            reached: Told::new(reached),
             failure: OnceLock::new(),
             watches: Watches::default(),
             overlay_bytes: AtomicUsize::new(0),
@@ -201,7 +202,7 @@ impl State {
         if self.failure.set(e.0.clone()).is_ok() {
             tracing::error!(error = %e.0, "the metadata state failed; the service stops");
         }
-        self.reached.send_modify(|r| r.failed = true);
+        self.reached.tell(|r| r.failed = true);
     }
 
     /// Waits while the overlays are full.
@@ -209,14 +210,14 @@ impl State {
         if self.overlay_bytes.load(Ordering::Relaxed) < self.config.overlay_bytes_max {
             return Ok(());
         }
-        let mut reached = self.reached.subscribe();
         loop {
+            let changed = self.reached.changed();
             self.check()?;
             self.seal();
             if self.overlay_bytes.load(Ordering::Relaxed) < self.config.overlay_bytes_max {
                 return Ok(());
             }
-            let _ = reached.changed().await;
+            changed.await;
         }
     }
 
@@ -227,7 +228,7 @@ impl State {
             let mut layers = self.layers.write();
             // A batch that failed half way is in the overlay, and its mark is not.
             let failed = self.failure.get().is_some();
-            if failed || layers.sealed.is_some() || layers.generation == self.reached.borrow().generation {
+            if failed || layers.sealed.is_some() || layers.generation == self.reached.get().generation {
                 return;
             }
             let overlay = Arc::new(std::mem::take(&mut layers.active));
@@ -254,7 +255,7 @@ impl State {
         drop(old);
         self.metrics.checkpoints.inc();
         self.metrics.checkpoint_bytes.inc_by(job.overlay.bytes() as u64);
-        self.reached.send_modify(|r| {
+        self.reached.tell(|r| {
             r.generation = job.generation;
             r.applied = job.mark.applied;
         });
@@ -276,16 +277,16 @@ impl State {
         if self.folder.is_none() {
             return Ok(applied);
         }
-        let mut reached = self.reached.subscribe();
         loop {
+            let changed = self.reached.changed();
             self.check()?;
-            let now = *reached.borrow_and_update();
+            let now = self.reached.get();
             if now.generation >= want {
                 return Ok(now.applied);
             }
             self.seal();
-            // The sender lives as long as `self`; a failure is told through it too.
-            let _ = reached.changed().await;
+            // A failure is told through it too.
+            changed.await;
         }
     }
 

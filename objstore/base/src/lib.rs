@@ -17,6 +17,7 @@ mod flush;
 pub mod metrics;
 pub mod real;
 pub mod sim;
+pub mod told;
 pub mod units;
 
 /// A boxed, sendable future: the return type of every object-safe async door.

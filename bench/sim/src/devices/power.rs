@@ -4,12 +4,12 @@
 //! are counted over all devices and all clients, so one number names a moment of a life.
 
 use holdfast_objstore_base::sim::SimDisk;
+use holdfast_objstore_base::told::Told;
 use parking_lot::Mutex;
-use tokio::sync::watch;
 
 pub struct Power {
     state: Mutex<State>,
-    off: watch::Sender<bool>,
+    off: Told<bool>,
 }
 
 #[derive(Default)]
@@ -21,7 +21,7 @@ struct State {
 
 impl Default for Power {
     fn default() -> Self {
-        Self { state: Mutex::default(), off: watch::Sender::new(true) }
+        Self { state: Mutex::default(), off: Told::new(true) }
     }
 }
 
@@ -29,7 +29,7 @@ impl Power {
     /// On again, for these disks. Nothing cuts it until [`Power::cut_after`].
     pub fn on(&self, disks: Vec<SimDisk>) {
         *self.state.lock() = State { disks, ..State::default() };
-        self.off.send_replace(false);
+        self.off.tell(|off| *off = false);
     }
 
     /// It goes after `steps` more.
@@ -54,16 +54,16 @@ impl Power {
     pub fn cut(&self) {
         let disks = std::mem::take(&mut self.state.lock().disks);
         disks.iter().for_each(SimDisk::cut_now);
-        self.off.send_replace(true);
+        self.off.tell(|off| *off = true);
     }
 
     pub fn is_off(&self) -> bool {
-        *self.off.borrow()
+        self.off.get()
     }
 
     /// Waits until it goes.
     pub async fn gone(&self) {
-        let _ = self.off.subscribe().wait_for(|off| *off).await;
+        self.off.until(|off| off.then_some(())).await
     }
 
     /// Steps since it is on.

@@ -14,12 +14,13 @@ pub use stripes::{NoStripes, StripeReaper};
 pub(crate) use orphans::Orphans;
 
 use super::core::Core;
+use holdfast_objstore_base::told::Told;
 use holdfast_objstore_proto::meta::Reply;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 /// Pauses between attempts that fail: the first, and the longest.
@@ -52,7 +53,7 @@ pub(crate) struct Work {
     pub orphans: Orphans,
     pub stripes: Signal,
     packing: AtomicBool,
-    stop: watch::Sender<bool>,
+    stop: Told<bool>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -62,7 +63,7 @@ impl Default for Work {
             orphans: Orphans::default(),
             stripes: Signal::default(),
             packing: AtomicBool::new(false),
-            stop: watch::Sender::new(false),
+            stop: Told::new(false),
             tasks: Mutex::default(),
         }
     }
@@ -86,10 +87,9 @@ impl Work {
 
     /// Waits for `work`, or for the end: `None` then.
     async fn or_stop<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        let mut stop = self.stop.subscribe();
         tokio::select! {
             biased;
-            _ = stop.wait_for(|s| *s) => None,
+            () = self.stop.until(|s| s.then_some(())) => None,
             done = work => Some(done),
         }
     }
@@ -105,7 +105,7 @@ impl Work {
     }
 
     fn stopping(&self) -> bool {
-        *self.stop.borrow()
+        self.stop.get()
     }
 }
 
@@ -136,7 +136,7 @@ impl Core {
 
     /// Ends background work; none is left when it returns.
     pub(crate) async fn stop_work(&self) {
-        self.work.stop.send_replace(true);
+        self.work.stop.tell(|s| *s = true);
         let tasks = std::mem::take(&mut *self.work.tasks.lock());
         for t in tasks {
             // A task that panicked is as gone as one that returned.

@@ -9,22 +9,21 @@ use super::cache::{Fetched, Part, Room, UNIT};
 use crate::Result;
 use bytes::Bytes;
 use futures::future::join_all;
+use holdfast_objstore_base::told::Told;
 use holdfast_objstore_proto::{StripeId, StripeMeta};
 use std::ops::Range;
 use std::sync::Arc;
-use tokio::sync::watch;
 
 /// A fetch under way: what its waiters look at.
 #[derive(Default)]
 pub(crate) struct Fetch {
     /// `Some(None)`: it failed.
-    done: watch::Sender<Option<Option<Arc<Fetched>>>>,
+    done: Told<Option<Option<Arc<Fetched>>>>,
 }
 
 impl Fetch {
     async fn wait(&self) -> Option<Arc<Fetched>> {
-        let mut done = self.done.subscribe();
-        done.wait_for(Option::is_some).await.ok()?.clone().flatten()
+        self.done.until(Option::clone).await
     }
 }
 
@@ -39,7 +38,8 @@ struct Ending {
 impl Drop for Ending {
     fn drop(&mut self) {
         self.cluster.cache.end(self.stripe, &self.fetch, self.fetched.as_ref());
-        self.fetch.done.send_replace(Some(self.fetched.take()));
+        let fetched = self.fetched.take();
+        self.fetch.done.tell(|d| *d = Some(fetched));
     }
 }
 
