@@ -37,11 +37,29 @@ pub struct Pace {
 pub(crate) struct Device {
     pub number: usize,
     disk: Mutex<SimDisk>,
-    pace: Mutex<(Rng, Pace)>,
+    manners: Mutex<Manners>,
     hung: Told<bool>,
     lost: AtomicBool,
     /// It is away, with what it had; from the moment it goes until it is back.
     away: Mutex<Away>,
+}
+
+/// How a device goes about its work.
+struct Manners {
+    rng: Rng,
+    pace: Pace,
+    /// Of 100 writes, how many are answered and not done …
+    lost_percent: u64,
+    /// … and how many land elsewhere.
+    astray_percent: u64,
+}
+
+/// What becomes of a write.
+pub(crate) enum Fate {
+    Done,
+    Lost,
+    /// It lands this many blocks further on.
+    Astray(u64),
 }
 
 #[derive(Default)]
@@ -74,7 +92,7 @@ impl Devices {
             Arc::new(Device {
                 number,
                 disk: Mutex::new(SimDisk::new(seed)),
-                pace: Mutex::new((Rng::new(seed), pace)),
+                manners: Mutex::new(Manners { rng: Rng::new(seed), pace, lost_percent: 0, astray_percent: 0 }),
                 hung: Told::new(false),
                 lost: AtomicBool::new(false),
                 away: Mutex::default(),
@@ -123,7 +141,26 @@ impl Devices {
 
     pub fn set_pace(&self, number: usize, pace: Pace) {
         self.0.trace.note(format_args!("d{number} takes {pace:?}"));
-        self.0.devices[number].pace.lock().1 = pace;
+        self.0.devices[number].manners.lock().pace = pace;
+    }
+
+    /// Some writes are answered and not done, or land elsewhere.
+    pub fn misbehave(&self, number: usize, lost_percent: u64, astray_percent: u64) {
+        self.0.trace.note(format_args!("d{number} loses {lost_percent} % of its writes, {astray_percent} % go astray"));
+        let mut m = self.0.devices[number].manners.lock();
+        (m.lost_percent, m.astray_percent) = (lost_percent, astray_percent);
+    }
+
+    /// The next read, write or flush, or one soon after, fails.
+    pub fn fail_soon(&self, number: usize, rng: &mut Rng) {
+        let (disk, n) = (self.disk(number), 1 + rng.below(6));
+        let what = rng.below(3);
+        self.0.trace.note(format_args!("d{number} will fail: {what} in {n}"));
+        match what {
+            0 => disk.fail_read(n),
+            1 => disk.fail_write(n),
+            _ => disk.fail_flush(n),
+        }
     }
 
     /// Flushes say Ok and do nothing.
@@ -168,7 +205,8 @@ impl Devices {
                 (false, Away::Here, End::Killed | End::Stopped) => old.kill(),
             };
             d.hung.tell(|h| *h = false);
-            d.pace.lock().1 = pace;
+            let mut manners = d.manners.lock();
+            (manners.pace, manners.lost_percent, manners.astray_percent) = (pace, 0, 0);
         }
         self.0.power.on(self.0.devices.iter().map(|d| d.disk.lock().clone()).collect());
     }
@@ -237,10 +275,23 @@ impl Disk for Devices {
 }
 
 impl Device {
+    /// What becomes of the next write.
+    fn fate(&self) -> Fate {
+        let m = &mut *self.manners.lock();
+        if m.lost_percent + m.astray_percent == 0 {
+            return Fate::Done;
+        }
+        match m.rng.below(100) {
+            n if n < m.lost_percent => Fate::Lost,
+            n if n < m.lost_percent + m.astray_percent => Fate::Astray(1 + m.rng.below(8)),
+            _ => Fate::Done,
+        }
+    }
+
     /// Takes the time an operation takes; never while it hangs.
     async fn wait(&self) {
         let ms = {
-            let (rng, pace) = &mut *self.pace.lock();
+            let Manners { rng, pace, .. } = &mut *self.manners.lock();
             if rng.below(100) < pace.percent { 1 + rng.below(pace.ms_max) } else { 0 }
         };
         if ms > 0 {

@@ -64,6 +64,10 @@ pub enum FaultKind {
     Hang { ms: u64 },
     /// Its flushes do nothing.
     Lie,
+    /// Some of its writes are answered and not done, others land elsewhere.
+    Misbehave { lost_percent: u64, astray_percent: u64 },
+    /// Some of its calls fail.
+    Errors,
 }
 
 impl Plan {
@@ -116,8 +120,10 @@ impl Plan {
 
     fn fault(&self, r: &mut Rng, hurt: &mut Vec<usize>) -> Option<Fault> {
         let device = r.below(self.devices as u64) as usize;
-        let kind = match r.below(7) {
+        let kind = match r.below(9) {
             6 => FaultKind::Away,
+            7 => FaultKind::Misbehave { lost_percent: r.below(30), astray_percent: r.below(10) },
+            8 => FaultKind::Errors,
             0 => FaultKind::Loss,
             1 => FaultKind::Slow { ms_max: 20 + r.below(2000) },
             2 => FaultKind::Hang { ms: 100 + r.below(20_000) },

@@ -209,7 +209,7 @@ impl House<'_> {
             }
         }
         let evicted = mounts.iter().enumerate().filter(|(_, v)| v.metrics().vfs_evictions.get() > 0).map(|(n, _)| n).collect();
-        let hurt = |f: &Fault| matches!(f.kind, FaultKind::Loss | FaultKind::Away | FaultKind::Hang { .. });
+        let hurt = |f: &Fault| matches!(f.kind, FaultKind::Loss | FaultKind::Away | FaultKind::Hang { .. } | FaultKind::Errors);
         let calm = !plan.faults.iter().any(hurt) && (0..self.devices.count()).all(|d| !self.devices.is_lost(d));
         Ok(Came::Lived(Life { begin, events: self.recorder.take(), end, evicted, calm }))
     }
@@ -256,6 +256,11 @@ async fn strike(devices: &Devices, fault: Fault, seed: u64) {
         }
         FaultKind::Slow { ms_max } => devices.set_pace(device, crate::devices::Pace { percent: 100, ms_max }),
         FaultKind::Lie => devices.lie(device),
+        FaultKind::Misbehave { lost_percent, astray_percent } => devices.misbehave(device, lost_percent, astray_percent),
+        FaultKind::Errors => {
+            let mut rng = Rng::new(seed ^ fault.at_ms);
+            (0..1 + rng.below(3)).for_each(|_| devices.fail_soon(device, &mut rng));
+        }
         FaultKind::Hang { ms } => {
             devices.hang(device, true);
             tokio::time::sleep(Duration::from_millis(ms)).await;

@@ -1,11 +1,12 @@
 //! A file of a device: what is done with it is traced, counted and takes time.
 
-use super::{Device, Power};
+use super::{Device, Fate, Power};
 use crate::trace::Trace;
 use bytes::Bytes;
 use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_base::buf::AlignedBuf;
 use holdfast_objstore_base::disk::{DiskError, DomainId, File, Result};
+use holdfast_objstore_base::units::BLOCK;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -82,7 +83,12 @@ impl File for SeenFile {
         let this = self.0.clone();
         Box::pin(self.0.clone().carried(async move {
             this.begin("write", offset, parts.iter().map(Bytes::len).sum()).await;
-            let done = this.file.write_at(offset, parts).await;
+            let fate = if this.blocking { Fate::Done } else { this.device.fate() };
+            let done = match fate {
+                Fate::Done => this.file.write_at(offset, parts).await,
+                Fate::Lost => Ok(()),
+                Fate::Astray(blocks) => this.file.write_at(offset + blocks * BLOCK as u64, parts).await,
+            };
             this.end("write", done)
         }))
     }
