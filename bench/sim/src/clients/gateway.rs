@@ -151,7 +151,17 @@ impl Gateway {
             };
             let (size, etag) = (u64::from(cells) * CELL as u64, format!("{id}-{number}"));
             parts.push((number, etag.clone()));
-            let part = Command::PutPart { bucket, upload, number, size, etag, checksums: Vec::new(), extents, stripes: stripes.clone() };
+            let part = Command::PutPart {
+                bucket,
+                upload,
+                number,
+                size,
+                etag,
+                checksums: Vec::new(),
+                extents,
+                stripes: stripes.clone(),
+                inline: Vec::new(),
+            };
             if let Err(e) = self.meta.submit(part).await {
                 let why = e.to_string();
                 self.refused(e, stripes).await;

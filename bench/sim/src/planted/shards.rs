@@ -64,6 +64,12 @@ impl ShardService for Shards {
             _ => self.inner.delete(stripes),
         }
     }
+    fn drop_shards(&self, keys: Vec<ShardKey>) -> BoxFuture<'_, Result<()>> {
+        match self.bug {
+            Bug::LostDelete => Box::pin(std::future::ready(Ok(()))),
+            _ => self.inner.drop_shards(keys),
+        }
+    }
     fn list(&self, after: Option<ShardKey>, limit: usize) -> BoxFuture<'_, Result<Vec<ShardKey>>> {
         self.inner.list(after, limit)
     }
