@@ -74,6 +74,6 @@ mod tests {
         assert!(all.iter_mut().all(|w| w.as_mut().now_or_never().is_none()));
         told.tell(|v| *v = 7);
         all.iter_mut().for_each(|w| assert!(w.as_mut().now_or_never().is_some()));
-        assert_eq!((told.get(), heard.into_inner()), (7, vec![0, 1, 2, 3, 4]));
+        assert_eq!((told.get(), &*heard.lock()), (7, &vec![0, 1, 2, 3, 4]));
     }
 }
