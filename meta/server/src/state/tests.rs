@@ -246,3 +246,34 @@ async fn a_damaged_file_is_an_error_not_a_panic() {
     }
     assert!(errors >= 10, "damage was noticed {errors} times");
 }
+
+/// Device bytes of a checkpoint of 200 changed rows over `rows` rows, the least of three.
+async fn checkpoint_bytes(rows: u32) -> u64 {
+    let disk = SimDisk::new(u64::from(rows));
+    let state = open(&disk);
+    let change = |n: u32, value: u8| ([&[FAMILY][..], &n.to_be_bytes()].concat(), Some(Bytes::from(vec![value; 150])));
+    let mut index = 0;
+    for from in (0..rows).step_by(500) {
+        index += 1;
+        state.room().await.expect("room");
+        apply(&state, index, &(from..from + 500).map(|n| change(n, 1)).collect::<Vec<_>>());
+    }
+    state.checkpoint().await.expect("checkpoints");
+    let mut least = u64::MAX;
+    for round in 0..3 {
+        let before = disk.metrics().write_bytes();
+        index += 1;
+        // Names that were made one after the other lie side by side.
+        apply(&state, index, &(0..200).map(|n| change(rows / 2 + n, 2 + round)).collect::<Vec<_>>());
+        state.checkpoint().await.expect("checkpoints");
+        least = least.min(disk.metrics().write_bytes() - before);
+    }
+    state.close().await.expect("closes");
+    least
+}
+
+#[tokio::test]
+async fn a_checkpoint_writes_what_changed_and_not_what_there_is() {
+    let (few, many) = (checkpoint_bytes(5_000).await, checkpoint_bytes(50_000).await);
+    assert!(few > 0 && many < 3 * few, "{few} bytes over 5,000 rows, {many} over 50,000");
+}
