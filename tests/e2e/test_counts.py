@@ -28,7 +28,7 @@ def counted(request, module_work):
     c.destroy()
 
 
-BACKGROUND = ["holdfast_meta_packs_written_total", "holdfast_meta_checkpoints_total", "holdfast_meta_stripes_deleted_total"]
+BACKGROUND = [f"holdfast_meta_{what}_total" for what in ("packs_written", "checkpoints", "stripes_deleted", "orphans_reaped")]
 
 
 def idle(c):
