@@ -21,10 +21,10 @@ pub fn check(life: &Life, after: &Audit) -> Result<(), String> {
         })
         .collect();
     for (ino, (id, cells)) in &puts {
-        if let Some(found) = after.files.get(ino) {
-            if found.cells.len() as u32 != *cells || found.cells.iter().any(|c| c != id) {
-                return Err(format!("the object of write {id} ({cells} cells) is {:?} after {:?}", found.cells, life.end));
-            }
+        if let Some(found) = after.files.get(ino)
+            && (found.cells.len() as u32 != *cells || found.cells.iter().any(|c| c != id))
+        {
+            return Err(format!("the object of write {id} ({cells} cells) is {:?} after {:?}", found.cells, life.end));
         }
         for (_, _, at, seen) in files.get(ino).iter().flat_map(|f| &f.reads) {
             let torn = seen.iter().enumerate().any(|(i, c)| at + (i as u32) < *cells && c != id);

@@ -27,21 +27,21 @@ async fn look(vfs: &Vfs) -> Result<Audit, Broken> {
     let folder = super::folder(vfs).await.map_err(lost)?;
     let mut audit = Audit::default();
     let (root, inner) = (names(vfs, ROOT).await?, names(vfs, folder).await?);
-    for path in 0..PATHS.len() {
+    for (path, shown) in PATHS.iter().enumerate() {
         let (parent, name) = split(path, folder);
         let listed = if parent == ROOT { &root } else { &inner };
         let looked = vfs.lookup(WHO, parent, crate::cluster::name(name)).await;
         let node = match looked {
             Ok(LookupReply::Found(e)) => Some(e.attr.node),
             Ok(LookupReply::Absent { .. }) => None,
-            Err(e) => return Err(lost(format!("{} cannot be looked up: {e}", PATHS[path]))),
+            Err(e) => return Err(lost(format!("{} cannot be looked up: {e}", shown))),
         };
         if listed.iter().any(|n| n == name) != node.is_some() {
-            return Err(("namespace", format!("{}: the listing and the lookup disagree: {listed:?}, {node:?}", PATHS[path])));
+            return Err(("namespace", format!("{}: the listing and the lookup disagree: {listed:?}, {node:?}", shown)));
         }
         let Some(node) = node else { continue };
         audit.names.insert(path, ino_of(node));
-        let found = file(vfs, node).await.map_err(|(promise, why)| (promise, format!("{}: {why}", PATHS[path])))?;
+        let found = file(vfs, node).await.map_err(|(promise, why)| (promise, format!("{}: {why}", shown)))?;
         audit.files.insert(ino_of(node), found);
         vfs.forget(&[(node, 1)]);
     }
@@ -83,11 +83,11 @@ async fn file(vfs: &Vfs, node: NodeId) -> Result<Found, Broken> {
 /// Removes every name of the clients.
 pub async fn remove_all(vfs: &Vfs) -> Result<(), String> {
     let folder = super::folder(vfs).await?;
-    for path in 0..PATHS.len() {
+    for (path, shown) in PATHS.iter().enumerate() {
         let (parent, name) = split(path, folder);
         match vfs.unlink(parent, crate::cluster::name(name)).await {
             Ok(()) | Err(holdfast_fs_vfs::Error::NotFound) => {}
-            Err(e) => return Err(format!("{} cannot be removed: {e}", PATHS[path])),
+            Err(e) => return Err(format!("{} cannot be removed: {e}", shown)),
         }
     }
     Ok(())

@@ -116,11 +116,14 @@ pub struct Wal {
     spent: Mutex<Spent>,
 }
 
+/// The index of a purge, and each copy's life below which segments may go.
+type Upto = (u64, Vec<(Arc<Member>, u32)>);
+
 /// Up to where entries are purged, and from where on they are held all the same, for their bytes.
 #[derive(Default)]
 struct Spent {
     /// The newest durable purge: its index, and each copy's newest life before its record was started.
-    purged: Option<(u64, Vec<(Arc<Member>, u32)>)>,
+    purged: Option<Upto>,
     hold: Option<u64>,
     /// The hold kept something of that purge from being given back.
     behind: bool,
@@ -128,7 +131,7 @@ struct Spent {
 
 impl Spent {
     /// The last index that is needed by nobody, and each copy's life below which segments may go.
-    fn upto(&mut self) -> Option<(u64, Vec<(Arc<Member>, u32)>)> {
+    fn upto(&mut self) -> Option<Upto> {
         let (purged, below) = self.purged.clone()?;
         let free = self.hold.map_or(u64::MAX, |h| h.saturating_sub(1));
         self.behind = free < purged;
