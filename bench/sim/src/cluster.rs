@@ -6,6 +6,7 @@ use crate::clock::SimClock;
 use crate::devices::{Devices, folder};
 use crate::plan::{META_DEVICE, Plan};
 use crate::planted::{self, Bug};
+use crate::upkeep::{self, Reports};
 use bytes::Bytes;
 use holdfast_fs_vfs::{NoKernel, Vfs};
 use holdfast_meta_client::{Meta, MetaService, NoEvents};
@@ -20,6 +21,7 @@ use holdfast_objstore_osd::{Config as OsdConfig, FormatOptions, Inspect, Osd, in
 use holdfast_objstore_proto::meta::{Command, Owner, Shape};
 use holdfast_objstore_proto::shard::ShardService;
 use holdfast_objstore_proto::{OsdId, StripeMeta};
+use holdfast_objstore_repair::Repair;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,6 +40,7 @@ pub fn name(text: &str) -> Bytes {
 pub struct Running {
     pub osds: Vec<Osd>,
     pub objects: Arc<dyn Objects>,
+    pub repair: Arc<Repair>,
     pub service: Arc<Service>,
     pub clock: SimClock,
     pub budget: Budget,
@@ -137,7 +140,9 @@ impl Running {
         let budget = Budget::new(plan.budget_bytes);
         let config =
             ObjectsConfig { cache_bytes: plan.budget_bytes / 2, hedge_min: ObjectsConfig::default().hedge_max, ..ObjectsConfig::default() };
-        let objects: Arc<dyn Objects> = Cluster::new(services, budget.clone(), config);
+        let reports = Arc::new(Reports::default());
+        let cluster = Cluster::with_repair(services, budget.clone(), config, reports.clone());
+        let objects: Arc<dyn Objects> = cluster.clone();
         let state = StateConfig {
             overlay_bytes: 256 << 10,
             overlay_bytes_max: 4 << 20,
@@ -162,7 +167,8 @@ impl Running {
         let service = Service::open(deps).await.map_err(|e| format!("the metadata cannot be recovered: {e}"))?;
         service.reap_stripes(Arc::new(Reaper(objects.clone())));
         service.pack_stripes(Arc::new(Packs(objects.clone())));
-        let this = Running { osds, objects, service, clock: clock.clone(), budget };
+        let repair = upkeep::start(&cluster, &service, &reports, clock);
+        let this = Running { osds, objects, repair, service, clock: clock.clone(), budget };
         this.ensure_home(plan).await.map_err(|e| format!("the bucket cannot be made: {e}"))?;
         Ok(this)
     }
@@ -194,6 +200,7 @@ impl Running {
 
     /// Stops in order; mounts were shut down before.
     pub async fn close(self) -> Result<(), String> {
+        self.repair.stop().await;
         self.service.shutdown().await.map_err(|e| format!("closing the metadata: {e}"))?;
         for osd in self.osds {
             // One that left service cannot be closed in order.

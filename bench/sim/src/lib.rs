@@ -19,6 +19,7 @@ pub mod planted;
 mod recorder;
 pub mod run;
 mod trace;
+mod upkeep;
 
 pub use plan::Plan;
 pub use planted::Bug;

@@ -223,13 +223,13 @@ impl House<'_> {
         let empty = async {
             let meta = running.connect("reconcile", false).await.map_err(|e| live(e.to_string()))?;
             space::give_up_uploads(&*meta).await.map_err(live)?;
-            space::reconcile(&running, &*meta).await.map_err(live)?;
             meta.close_session().await;
             let vfs = running.mount().await.map_err(live)?;
             clients::remove_all(&vfs).await.map_err(live)?;
             vfs.shutdown().await.map_err(|e| live(e.to_string()))
         };
         liveness::within("removing everything", empty, Vec::new).await??;
+        running.repair.look_at_all();
         let gone = async {
             while space::held(&running).is_some() {
                 tokio::time::sleep(Duration::from_secs(1)).await;

@@ -20,7 +20,17 @@ const ARROWS: [(&str, &[&str]); 16] = [
     ("bench/harness", &["objstore-base", "fs-fuse"]),
     (
         "bench/sim",
-        &["objstore-base", "objstore-proto", "objstore-osd", "objstore-client", "meta-log", "meta-client", "meta-server", "fs-vfs"],
+        &[
+            "objstore-base",
+            "objstore-proto",
+            "objstore-osd",
+            "objstore-client",
+            "objstore-repair",
+            "meta-log",
+            "meta-client",
+            "meta-server",
+            "fs-vfs",
+        ],
     ),
     ("bench/tidy", &[]),
 ];

@@ -15,6 +15,7 @@ use crate::walk::Walks;
 use futures::stream::{FuturesUnordered, StreamExt};
 use holdfast_objstore_base::clock::Clock;
 use holdfast_objstore_base::exec;
+use holdfast_objstore_base::told::Told;
 use holdfast_objstore_client::{RepairSink, ShardFault, Upkeep};
 use holdfast_objstore_proto::shard::ShardKey;
 use holdfast_objstore_proto::{Code, OsdId, StripeMeta};
@@ -22,7 +23,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -45,7 +46,7 @@ pub(crate) struct Shared {
     pub codes: Mutex<Vec<(u32, Code)>>,
     pub walks: Walks,
     pub scrub: Scrub,
-    pub stop: watch::Sender<bool>,
+    pub stop: Told<bool>,
     graves: Mutex<VecDeque<(Instant, Vec<(OsdId, ShardKey)>)>>,
     buried: Notify,
     tasks: AtomicU64,
@@ -79,7 +80,7 @@ impl Repair {
             rate: Rate::default(),
             codes: Mutex::default(),
             walks: Walks::default(),
-            stop: watch::Sender::new(false),
+            stop: Told::new(false),
             graves: Mutex::default(),
             buried: Notify::new(),
         };
@@ -100,7 +101,7 @@ impl Repair {
 
     /// Ends work; none is left when this returns. What waited is found again by the next start.
     pub async fn stop(&self) {
-        self.shared.stop.send_replace(true);
+        self.shared.stop.tell(|s| *s = true);
         let running = std::mem::take(&mut *self.running.lock());
         for part in running {
             // A part that panicked is as gone as one that returned.
@@ -180,8 +181,7 @@ impl Shared {
 
     /// Completes when work is to end.
     pub async fn stopped(&self) {
-        // The sender lives as long as self.
-        let _ = self.stop.subscribe().wait_for(|s| *s).await;
+        self.stop.until(|s| s.then_some(())).await
     }
 
     /// Drops shards that no record names, once readers of the record before have gone on.
@@ -268,6 +268,7 @@ impl Shared {
         }
         drop(held);
         tokio::select! {
+            biased;
             () = self.pace.after(begun.elapsed(), self.config.share) => {}
             () = self.stopped() => {}
         }
@@ -284,6 +285,7 @@ impl Shared {
                 }
             };
             tokio::select! {
+                biased;
                 () = self.stopped() => return,
                 () = due => {}
             }

@@ -178,6 +178,7 @@ impl Shared {
         loop {
             if self.scrub.begin(self.config.light_every, self.config.deep_every) {
                 tokio::select! {
+                    biased;
                     () = self.stopped() => {
                         self.scrub.keep();
                         return;
@@ -187,6 +188,7 @@ impl Shared {
                 continue;
             }
             tokio::select! {
+                biased;
                 () = self.stopped() => return,
                 () = self.scrub.asked.notified() => {}
                 () = tokio::time::sleep(LOOK_EVERY) => {}

@@ -70,6 +70,7 @@ impl Shared {
     pub(crate) async fn walk_on(self: Arc<Self>) {
         loop {
             tokio::select! {
+                biased;
                 () = self.stopped() => return,
                 () = self.walks.asked.notified() => {}
             }
@@ -79,6 +80,7 @@ impl Shared {
                 s.under_way
             } {
                 tokio::select! {
+                    biased;
                     () = self.stopped() => return,
                     () = self.walk() => {}
                 }

@@ -1,4 +1,4 @@
-//! Space comes back: when nothing refers to anything any more, the OSDs hold nothing.
+//! Space comes back: when nothing refers to anything any more, the OSDs hold nothing and no queue waits.
 
 use crate::cluster::Running;
 use holdfast_meta_client::Meta;
@@ -12,6 +12,13 @@ pub fn held(running: &Running) -> Option<String> {
     if status.stats.inodes > 2 || status.stats.stripes > 0 || status.orphans_queued > 0 {
         return Some(format!("metadata holds {:?}, {} orphans queued", status.stats, status.orphans_queued));
     }
+    let queues = running.repair.progress();
+    if !queues.settled() {
+        return Some(format!(
+            "repair is {}: {} stripes queued, {} wait, {} lost",
+            queues.state, queues.queued, queues.waiting, queues.lost
+        ));
+    }
     let holding = running.osds.iter().filter(|o| o.failure().is_none() && o.shards() > 0);
     let held: Vec<String> = holding.map(|o| format!("{} holds {} shards", o.osd(), o.shards())).collect();
     (!held.is_empty()).then(|| held.join(", "))
@@ -24,25 +31,6 @@ pub async fn give_up_uploads(meta: &dyn Meta) -> Result<(), String> {
             let command = Command::AbortUpload { bucket: bucket.id, upload: u.id };
             meta.submit(command).await.map_err(|e| e.to_string())?;
         }
-    }
-    Ok(())
-}
-
-/// Deletes what nothing refers to, as the pass after each start does.
-pub async fn reconcile(running: &Running, meta: &dyn Meta) -> Result<(), String> {
-    for osd in running.osds.iter().filter(|o| o.failure().is_none()) {
-        let mut after = None;
-        loop {
-            let page = osd.list(after, 256).await.map_err(|e| e.to_string())?;
-            let Some(last) = page.last() else { break };
-            after = Some(*last);
-            let mut ids: Vec<_> = page.iter().map(|k| k.stripe).collect();
-            ids.dedup();
-            let live = meta.stripes_live(ids.clone()).await.map_err(|e| e.to_string())?;
-            let dead: Vec<_> = ids.into_iter().zip(live).filter(|(_, l)| !l).map(|(id, _)| id).collect();
-            osd.delete(dead).await.map_err(|e| e.to_string())?;
-        }
-        osd.flush().await.map_err(|e| e.to_string())?;
     }
     Ok(())
 }
