@@ -5,7 +5,7 @@ CARGO ?= cargo
 VENV := $(CURDIR)/.venv
 HOLDFAST := $(CURDIR)/target/release/holdfast
 
-.PHONY: help quickstart test fmt test-units test-e2e build deps check fix clean
+.PHONY: help quickstart soak test fmt test-units test-e2e build deps check fix clean
 
 help:
 	@echo "make quickstart   install what it needs, build, run a cluster, fio, S3 and a ceiling report (KEEP=1 keeps it running)"
@@ -25,6 +25,9 @@ test: fmt test-units test-e2e
 
 fmt:
 	$(CARGO) fmt --all --check
+
+soak: deps build
+	@HOLDFAST=$(HOLDFAST) PYTHON=$(VENV)/bin/python scripts/soak.sh
 
 test-units:
 	$(CARGO) test --workspace --locked --no-fail-fast

@@ -147,7 +147,7 @@ pub fn parse(output: &str, job: &Job) -> anyhow::Result<Run> {
     let option = |key: &str| measured["job options"][key].as_str().or(report["global options"][key].as_str());
     let count = |key: &str| option(key).map_or(Ok(1u32), |v| v.parse().with_context(|| format!("{key} is {v}")));
     let conditions = Conditions {
-        depth: count("numjobs")? * count("iodepth")?,
+        depth: count("numjobs")?.checked_mul(count("iodepth")?).context("numjobs and iodepth are too large")?,
         engine: option("ioengine").unwrap_or("psync").to_string(),
         durability: Durability::of_options(option),
     };

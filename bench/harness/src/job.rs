@@ -102,7 +102,8 @@ impl Job {
 
         let number = |key: &str| options.get(key).map_or(Ok(1u32), |v| v.parse());
         let jobs = number("numjobs").with_context(|| format!("{name}.fio: numjobs"))?;
-        let depth = jobs * number("iodepth").with_context(|| format!("{name}.fio: iodepth"))?;
+        let each = number("iodepth").with_context(|| format!("{name}.fio: iodepth"))?;
+        let depth = jobs.checked_mul(each).filter(|d| *d > 0).with_context(|| format!("{name}.fio: numjobs or iodepth cannot be"))?;
         let reads = options["rw"].contains("read");
         let real = Durability::of_options(|key| options.get(key).copied());
         ensure!(real == durability, "{name}.fio claims durability={durability}, but its options give {real}");
@@ -151,7 +152,7 @@ fn bytes(text: &str) -> anyhow::Result<u64> {
         _ => bail!("'{text}' is not a size"),
     };
     let number: u64 = number.parse().with_context(|| format!("'{text}' is not a size"))?;
-    Ok(number << shift)
+    number.checked_mul(1 << shift).with_context(|| format!("'{text}' is too large"))
 }
 
 #[cfg(test)]

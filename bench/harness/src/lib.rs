@@ -9,6 +9,8 @@ mod date;
 mod draw;
 mod drive;
 mod fio;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod job;
 mod ladder;
 mod machine;

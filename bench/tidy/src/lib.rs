@@ -7,6 +7,8 @@ mod arrows;
 #[cfg(test)]
 mod docs;
 #[cfg(test)]
+mod fuzzed;
+#[cfg(test)]
 mod sources;
 
 #[cfg(test)]

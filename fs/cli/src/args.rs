@@ -29,7 +29,7 @@ pub enum Command {
     /// Measure, and write reports
     #[command(subcommand)]
     Bench(Bench),
-    /// Print every record of a stopped OSD's log
+    /// Print every record stored in the folders of a stopped cluster
     Dump(Dump),
 }
 
@@ -317,8 +317,20 @@ pub enum Bench {
 }
 
 #[derive(Args)]
-#[command(after_help = "Example:\n  holdfast dump ./data/osd.0")]
+#[command(
+    after_help = "Examples:\n  holdfast dump ./data/osd.0\n  holdfast dump ./data --json | jq 'select(.error)'\n  holdfast dump ./data --prefix 20    (all inodes; docs/formats/metadata.md draws the keys)"
+)]
 pub struct Dump {
-    /// An OSD's folder, or its block device
-    pub osd: PathBuf,
+    /// A data folder, an OSD's folder or block device, or the metadata's folder
+    #[arg(value_name = "DIR")]
+    pub path: PathBuf,
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub json: bool,
+    /// Only the row of the metadata with this key, in hexadecimal
+    #[arg(long, value_name = "HEX", conflicts_with = "prefix")]
+    pub key: Option<String>,
+    /// Only the rows of the metadata whose keys begin so, in hexadecimal
+    #[arg(long, value_name = "HEX")]
+    pub prefix: Option<String>,
 }

@@ -46,7 +46,7 @@ pub fn load(disk: &dyn Disk, path: &Path) -> anyhow::Result<Credentials> {
     parse(&text).with_context(|| format!("{} has no usable profile [default]", path.display()))
 }
 
-fn parse(text: &str) -> anyhow::Result<Credentials> {
+pub fn parse(text: &str) -> anyhow::Result<Credentials> {
     let (mut profile, mut access, mut secret) = (String::new(), None, None);
     for line in text.lines().map(str::trim) {
         if let Some(name) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {

@@ -177,23 +177,30 @@ impl Layout {
 /// The cluster file of a folder, if it has one; refuses one of a newer format.
 pub fn read(disk: &dyn Disk, dir: &Path) -> anyhow::Result<Option<ClusterFile>> {
     let path = dir.join(FILE);
-    let Some(bytes) = disk.read_small(&path)? else { return Ok(None) };
+    match disk.read_small(&path)? {
+        Some(bytes) => decode(&bytes, &path).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The content of the cluster file that lies at `path`.
+pub fn decode(bytes: &[u8], path: &Path) -> anyhow::Result<ClusterFile> {
     #[derive(Deserialize)]
     struct Version {
         format: u32,
     }
-    let version: Version = serde_json::from_slice(&bytes)
+    let version: Version = serde_json::from_slice(bytes)
         .with_context(|| format!("{} is not readable as a cluster file; restore it or use another folder", path.display()))?;
     ensure!(
         version.format <= FORMAT,
         "{} was written by a newer Holdfast (format {}, this one reads up to {FORMAT}); upgrade, nothing was changed",
-        dir.display(),
+        path.display(),
         version.format
     );
     let file: ClusterFile =
-        serde_json::from_slice(&bytes).with_context(|| format!("{} is damaged; restore it from another data folder", path.display()))?;
+        serde_json::from_slice(bytes).with_context(|| format!("{} is damaged; restore it from another data folder", path.display()))?;
     ensure!(file.index < file.dirs.len() && !file.osds.is_empty(), "{} is damaged; restore it from another data folder", path.display());
-    Ok(Some(file))
+    Ok(file)
 }
 
 /// Looks at the folders and says what cluster they are or could become. Writes nothing.

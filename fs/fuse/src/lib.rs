@@ -14,6 +14,8 @@ mod dirbuf;
 mod encode;
 mod filesystem;
 mod fuser;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod mount;
 mod mountpoint;
 mod notify;

@@ -5,9 +5,9 @@
 use crate::limits::BLOCK_IDS;
 use holdfast_objstore_proto::{BucketId, InodeId, SessionId, StripeId, UploadId};
 
-const HEADER: u8 = 0x01;
-const COUNTERS: u8 = 0x02;
-const STATS: u8 = 0x03;
+pub(crate) const HEADER: u8 = 0x01;
+pub(crate) const COUNTERS: u8 = 0x02;
+pub(crate) const STATS: u8 = 0x03;
 pub(crate) const BUCKET: u8 = 0x10;
 pub(crate) const BUCKET_NAME: u8 = 0x11;
 pub(crate) const INODE: u8 = 0x20;
@@ -74,7 +74,7 @@ fn key(family: u8, parts: &[&[u8]]) -> Vec<u8> {
 }
 
 /// The least key greater than every key that starts with `prefix`; `None` when there is none (all bytes 0xff).
-pub(crate) fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+pub fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let kept = prefix.iter().rposition(|b| *b != 0xff)?;
     let mut k = prefix[..=kept].to_vec();
     k[kept] += 1;

@@ -28,6 +28,9 @@ mod tx;
 mod upload;
 
 pub mod check;
+pub mod dump;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod kv;
 pub mod lease;
 pub mod limits;

@@ -24,7 +24,19 @@ pub(crate) trait Record: Serialize + DeserializeOwned {
 }
 
 macro_rules! records {
-    ($($t:ty => $name:literal),* $(,)?) => { $(impl Record for $t { const NAME: &'static str = $name; })* };
+    ($($t:ty => $name:literal),* $(,)?) => {
+        $(impl Record for $t { const NAME: &'static str = $name; })*
+        /// For fuzzing: each record, decoded, encoded and decoded again.
+        #[cfg(feature = "fuzzing")]
+        pub(crate) const ROUND_TRIPS: &[fn(&[u8])] = &[$(round_trip::<$t>),*];
+    };
+}
+
+#[cfg(feature = "fuzzing")]
+fn round_trip<T: Record + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
+    if let Ok(value) = decode::<T>(bytes) {
+        assert_eq!(decode::<T>(&encode(&value)).expect("what was encoded decodes"), value);
+    }
 }
 
 records! {

@@ -5,6 +5,9 @@
 //! the write-ahead log or the state fails, every call answers [`Error::Failed`] and none hangs.
 //! What it leaves out: members beyond the first (their network and snapshots are refused).
 
+mod dump;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod health;
 mod layout;
 mod machine;
@@ -17,6 +20,8 @@ mod store;
 mod types;
 mod wal;
 mod window;
+
+pub use dump::{DescribeCommand, describe_tail, dump, dump_mirrors};
 
 use crate::metrics::Metrics;
 use crate::{Error, MetaLog, Mirror, Result, StateMachine};
@@ -159,29 +164,13 @@ pub async fn open(
 
 /// The index and stamp of the newest entry that any copy in `dirs` holds, without changing anything. `None`: none can be read.
 pub async fn newest(disk: &Arc<dyn Disk>, dirs: &[PathBuf]) -> Option<(u64, i64)> {
-    let newest = parking_lot::Mutex::new(None);
-    let look = |kind: u8, meta: &[u8]| {
-        if kind == record::kind::ENTRIES
-            && let Ok((_, index, body)) = layout::unpack(meta)
-        {
-            let now_ns = match body {
-                layout::Body::Here(b) => {
-                    record::decode::<record::Entries>(b, "entries").ok().and_then(|e| e.entries.last().map(|e| e.now_ns))
-                }
-                layout::Body::InPayload => None,
-            };
-            let mut newest = newest.lock();
-            let before: (u64, i64) = newest.unwrap_or_default();
-            *newest = Some((before.0.max(index), before.1.max(now_ns.unwrap_or(0))));
-        }
-        String::new()
-    };
+    let newest = dump::Newest::default();
     for dir in dirs.iter().filter(|d| log::Log::exists(&**disk, d)) {
-        if let Err(e) = log::dump(&**disk, dir, &look, &mut std::io::sink()).await {
+        if let Err(e) = log::dump(&**disk, dir, &newest, &mut |_| Ok(())).await {
             tracing::debug!(dir = %dir.display(), error = %e, "a copy of the metadata log cannot be looked at");
         }
     }
-    newest.into_inner()
+    newest.get()
 }
 
 fn failed(e: impl std::fmt::Display) -> Error {

@@ -14,4 +14,6 @@ pub use check::check_folder;
 pub use export::Export;
 pub(crate) use export::Rows;
 pub use format::{Head, Reader};
+#[cfg(feature = "fuzzing")]
+pub(crate) use format::{fuzz, samples};
 pub use restore::{Newest, RestoreError, Restored, newest, restore};

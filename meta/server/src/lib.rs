@@ -5,7 +5,10 @@
 //! What it leaves out: POSIX and S3 rules (their doors), data (the object cluster), RPC (callers are in this process).
 
 mod config;
+mod dump;
 mod format;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod image;
 mod metrics;
 mod service;
@@ -15,6 +18,7 @@ pub mod superblock;
 mod testing;
 
 pub use config::Config;
+pub use dump::{Rows, dump_log, dump_state, dump_superblock};
 pub use format::{FormatError, format};
 pub use metrics::Metrics;
 pub use service::{Deps, NoStripes, OpenError, PackStore, PackWrite, Service, SessionStatus, Status, StripeReaper};

@@ -6,6 +6,7 @@
 //! What it leaves out: what commands mean (`meta/core`), their order and durability (`meta/log`).
 
 mod backend;
+mod dump;
 mod fold;
 mod guarded;
 mod layers;
@@ -18,8 +19,11 @@ mod tests;
 mod watches;
 
 pub(crate) use backend::mark_plain_thread;
+pub(crate) use dump::{Told, dump_rows};
 pub(crate) use layers::Layers;
-pub(crate) use machine::{decode_reply, encode_request};
+#[cfg(feature = "fuzzing")]
+pub(crate) use machine::encode_reply;
+pub(crate) use machine::{decode, decode_reply, encode_request};
 pub(crate) use overlay::Overlay;
 pub(crate) use staging::{Staged, inline_of};
 pub(crate) use store::{Mark, Snapshot, Store};

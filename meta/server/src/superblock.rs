@@ -81,6 +81,10 @@ fn decode(bytes: &[u8]) -> Found {
     }
 }
 
+pub(crate) fn path(dir: &Path) -> PathBuf {
+    dir.join(NAME)
+}
+
 /// Looks at a folder without changing it.
 pub fn inspect(disk: &dyn Disk, dir: &Path) -> Result<Found, DiskError> {
     if let Some(bytes) = disk.read_small(&dir.join(NAME))? {
@@ -129,6 +133,28 @@ pub fn is_restored(disk: &dyn Disk, dir: &Path) -> Result<bool, DiskError> {
 /// An operator confirms what was restored: from now on what the state does not know may be deleted.
 pub fn confirm(disk: &dyn Disk, dir: &Path, cluster: ClusterId) -> Result<(), DiskError> {
     write_ready(disk, dir, cluster)
+}
+
+/// Samples for fuzzing.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn samples() -> Vec<Vec<u8>> {
+    [FORMATTING, READY, RESTORED].map(|condition| encode([7; 16], condition).to_vec()).to_vec()
+}
+
+/// The bytes as they are, and with a right checksum.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    let mut sealed = bytes.to_vec();
+    sealed.resize(LEN, 0);
+    let crc = crc32c(&sealed[..60]);
+    sealed[60..].copy_from_slice(&crc.to_le_bytes());
+    for b in [bytes, &sealed] {
+        match decode(b) {
+            Found::Ready(id) => assert_eq!(decode(&encode(id, READY)), Found::Ready(id)),
+            Found::HalfFormatted(id) => assert_eq!(decode(&encode(id, FORMATTING)), Found::HalfFormatted(id)),
+            _ => {}
+        }
+    }
 }
 
 #[cfg(test)]

@@ -12,8 +12,11 @@ pub mod buf;
 pub mod checksum;
 pub mod clock;
 pub mod disk;
+pub mod dump;
 pub mod exec;
 mod flush;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod metrics;
 pub mod real;
 pub mod sim;

@@ -15,9 +15,9 @@ pub mod probe;
 pub mod ring;
 pub mod runtime;
 mod sys;
-mod volume;
+pub(crate) mod volume;
 
 pub use clock::{RealClock, random_bytes};
 pub use disk::RealDisk;
 pub use mounts::{MountLine, mounts, parse_mounts};
-pub use volume::{BYTES_MIN as DEVICE_BYTES_MIN, DeviceError};
+pub use volume::{BYTES_MIN as DEVICE_BYTES_MIN, DeviceError, dump as dump_volume};

@@ -5,6 +5,8 @@
 //! What always holds: see the two modules.
 //! What it leaves out: compaction, scrub, and the lock of a folder against a second process.
 
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod log;
 pub mod service;
 

@@ -31,7 +31,7 @@ mod tests;
 
 pub use checkpoint::Mark;
 pub use config::{Blocking, Config, OnCorruption};
-pub use dump::{dump, identity};
+pub use dump::{Describe, dump, identity};
 pub use error::{Error, Fault, Recovery, Result, Torn};
 pub use format::head::{Head, KIND_MAX, META_BYTES_MAX, META_BYTES_ONE_BLOCK, PAYLOAD_BYTES_MAX};
 pub use format::{Location, Position};

@@ -20,7 +20,7 @@ mod osd;
 mod put;
 pub mod record;
 mod replay;
-mod snapshot;
+pub(crate) mod snapshot;
 pub mod superblock;
 
 #[cfg(test)]

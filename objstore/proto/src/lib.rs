@@ -4,6 +4,8 @@
 //! What it leaves out: behaviour. Whoever serves a protocol implements its trait; whoever calls it sees only this crate.
 
 pub mod code;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod ids;
 pub mod meta;
 pub mod shard;

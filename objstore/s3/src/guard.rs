@@ -102,6 +102,18 @@ fn follow(state: &mut State, data: &[u8], chunk_bytes_max: u64) -> Result<(), &'
     Ok(())
 }
 
+/// For fuzzing: what following the framing through these pieces ends with.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn follow_all<'a>(mut pieces: impl Iterator<Item = &'a [u8]>, chunk_bytes_max: u64) -> Result<String, &'static str> {
+    let mut s = State::Size { value: 0, ended: false, bytes: 0 };
+    pieces.try_for_each(|p| follow(&mut s, p, chunk_bytes_max))?;
+    Ok(match s {
+        State::Size { value, ended, bytes } => format!("size {value} {ended} {bytes}"),
+        State::Data(left) => format!("data {left}"),
+        State::Trailers => "trailers".into(),
+    })
+}
+
 impl<B> Body for Guarded<B>
 where
     B: Body<Data = Bytes> + Unpin,

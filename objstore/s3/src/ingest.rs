@@ -92,6 +92,13 @@ impl Declared<'_> {
     }
 }
 
+#[cfg(feature = "fuzzing")]
+impl Declared<'_> {
+    pub(crate) fn fuzz(&self) {
+        let _ = (self.length(), self.md5());
+    }
+}
+
 /// The stripe being filled.
 struct Filling {
     /// Its length is what the stripe may become.

@@ -11,6 +11,8 @@ mod conditions;
 mod deliver;
 mod door;
 mod error;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod guard;
 mod info;
 mod ingest;

@@ -140,15 +140,27 @@ async fn answer(service: S3Service, request: Request<Incoming>, chunk_bytes_max:
 /// What the parser would accept and this door does not: signature version 2, and URLs presigned for longer than a week.
 fn refuse_before_parsing(request: &Request<Incoming>) -> Option<Response<s3s::Body>> {
     let query = request.uri().query().unwrap_or("");
-    let parameter = |name: &str| query.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('='));
     let v2_header = request.headers().get("authorization").is_some_and(|v| v.as_bytes().starts_with(b"AWS "));
-    if v2_header || parameter("AWSAccessKeyId").is_some() {
+    if v2_header || parameter(query, "AWSAccessKeyId").is_some() {
         return Some(error(StatusCode::BAD_REQUEST, "InvalidRequest", "Signature version 2 is not supported; use AWS4-HMAC-SHA256."));
     }
-    let too_long = parameter("X-Amz-Expires").is_some_and(|v| v.parse::<u64>().map_or(true, |s| s > PRESIGN_SECONDS_MAX));
-    too_long.then(|| {
+    presigned_too_long(query).then(|| {
         error(StatusCode::BAD_REQUEST, "AuthorizationQueryParametersError", "X-Amz-Expires must be a number of seconds up to 604800.")
     })
+}
+
+fn parameter<'a>(query: &'a str, name: &str) -> Option<&'a str> {
+    query.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('='))
+}
+
+fn presigned_too_long(query: &str) -> bool {
+    parameter(query, "X-Amz-Expires").is_some_and(|v| v.parse::<u64>().map_or(true, |s| s > PRESIGN_SECONDS_MAX))
+}
+
+/// For fuzzing: what is looked at in a query before the parser sees it.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn fuzz_query(query: &str) {
+    let _ = (presigned_too_long(query), parameter(query, "AWSAccessKeyId"));
 }
 
 fn error(status: StatusCode, code: &str, message: &str) -> Response<s3s::Body> {

@@ -43,6 +43,12 @@ fn parse(bytes: &[u8]) -> Option<(u64, KernelInfo)> {
     Some((head.unique, KernelInfo { major: init.major, minor: init.minor, flags, max_readahead: init.max_readahead }))
 }
 
+/// For fuzzing.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    let _ = parse(bytes);
+}
+
 fn reply(kernel: &KernelInfo, want: InitReply, o: &MountOptions) -> (InitOut, u64) {
     let flags = want.flags & kernel.flags;
     let pages = (o.max_write / 4096) as u16;

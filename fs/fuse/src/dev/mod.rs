@@ -7,7 +7,7 @@
 //! read twice, and each is answered once. What it leaves out: deadlines (the filesystem's), and FUSE over io_uring.
 
 mod fd;
-mod init;
+pub(crate) mod init;
 mod pending;
 mod recv;
 mod serve;

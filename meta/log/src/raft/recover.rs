@@ -105,7 +105,7 @@ impl Collect {
 
 impl State {
     /// Takes in one record; answers the entries in it.
-    fn replay_one(&mut self, kind: u8, body: &[u8]) -> Result<Vec<StoredEntry>, String> {
+    pub(super) fn replay_one(&mut self, kind: u8, body: &[u8]) -> Result<Vec<StoredEntry>, String> {
         match kind {
             kind::ENTRIES => {
                 let record: Entries = record::decode(body, "entries")?;

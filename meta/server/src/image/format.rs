@@ -212,6 +212,26 @@ impl<R: Read> Reader<R> {
     }
 }
 
+/// A sample for fuzzing.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn samples() -> Vec<Vec<u8>> {
+    let mut b = Head { cluster: [7; 16], applied: 5, wall_ns: 6, tail: Bytes::from_static(b"tail") }.encode();
+    let mut block = Block::default();
+    block.push(b"key", b"value");
+    block.push(&staged_key(StripeId::from_bytes([3; 16])), b"inline");
+    b.extend(block.encode(0));
+    b.extend(Block::default().encode(1));
+    vec![b]
+}
+
+/// An image is read to its end or to an error.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    let Ok(mut reader) = Reader::open(bytes) else { return };
+    let _ = Head::encode(reader.head());
+    while let Ok(true) = reader.block(|key, _| _ = staged_stripe(key)) {}
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,6 +2,7 @@
 
 mod coherence;
 mod conformance;
+mod dumps;
 mod images;
 mod life;
 mod machine;

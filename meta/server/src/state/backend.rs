@@ -85,7 +85,7 @@ fn reader_thread() -> io::Result<mpsc::Sender<Job>> {
 }
 
 /// Reads `len` bytes at any offset.
-fn read_any(file: &dyn File, offset: u64, len: usize) -> io::Result<AlignedBuf> {
+pub(super) fn read_any(file: &dyn File, offset: u64, len: usize) -> io::Result<AlignedBuf> {
     let start = offset / BLOCK as u64 * BLOCK as u64;
     let whole = block_up(offset + len as u64) - start;
     let buf = AlignedBuf::zeroed(whole as usize);

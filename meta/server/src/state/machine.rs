@@ -21,6 +21,11 @@ pub(crate) fn encode_request(request: &Request) -> std::result::Result<Bytes, St
     encode(request)
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) fn encode_reply(reply: &Reply) -> std::result::Result<Bytes, String> {
+    encode(reply)
+}
+
 pub(crate) fn decode_reply(bytes: &[u8]) -> std::result::Result<Reply, String> {
     decode(bytes)
 }
@@ -29,7 +34,7 @@ fn encode<T: serde::Serialize>(value: &T) -> std::result::Result<Bytes, String> 
     postcard::to_extend(value, vec![VERSION]).map(Bytes::from).map_err(|e| e.to_string())
 }
 
-fn decode<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) -> std::result::Result<T, String> {
+pub(crate) fn decode<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) -> std::result::Result<T, String> {
     match bytes.split_first() {
         Some((&VERSION, rest)) => postcard::from_bytes(rest).map_err(|e| e.to_string()),
         Some((version, _)) => Err(format!("version {version}, this program knows {VERSION}")),

@@ -13,6 +13,7 @@ use holdfast_meta_log::Blocking;
 use holdfast_objstore_base::checksum::crc32c_parts;
 use holdfast_objstore_base::disk::File;
 use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, TableDefinition, WriteTransaction};
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// Key → value of the metadata state.
@@ -44,6 +45,8 @@ pub(crate) struct Snapshot {
 
 type Row = (redb::AccessGuard<'static, &'static [u8]>, redb::AccessGuard<'static, &'static [u8]>);
 
+pub(super) type RawRange = Guarded<redb::Range<'static, &'static [u8], &'static [u8]>>;
+
 /// Rows of a snapshot in order, one at a time.
 pub(crate) struct SnapshotRange {
     range: Guarded<redb::Range<'static, &'static [u8], &'static [u8]>>,
@@ -54,6 +57,9 @@ fn error(what: &str, e: impl std::fmt::Display) -> StateError {
     StateError(format!("{what}: {e}"))
 }
 
+/// A dump reads everything once.
+const FROZEN_CACHE_BYTES: usize = 16 << 20;
+
 /// Bytes behind each value: its checksum, because redb looks at its pages' only when it repairs.
 const SEAL_BYTES: usize = 4;
 
@@ -62,7 +68,7 @@ fn seal(key: &[u8], value: &[u8]) -> [u8; SEAL_BYTES] {
     crc32c_parts(&[key, value]).to_le_bytes()
 }
 
-fn unseal<'a>(key: &[u8], stored: &'a [u8]) -> Result<&'a [u8], StateError> {
+pub(super) fn unseal<'a>(key: &[u8], stored: &'a [u8]) -> Result<&'a [u8], StateError> {
     match stored.split_last_chunk::<SEAL_BYTES>() {
         Some((value, sealed)) if *sealed == seal(key, value) => Ok(value),
         _ => Err(StateError("the state's file is damaged (a row does not match its checksum)".into())),
@@ -83,6 +89,23 @@ impl Store {
     /// Where its work that blocks is to run.
     pub(crate) fn blocking(&self) -> Blocking {
         self.blocking
+    }
+
+    /// Opens a database over what keeps its writes to itself, for a dump.
+    pub(super) fn open_frozen(backend: super::dump::Frozen) -> Result<Self, StateError> {
+        guard(|| {
+            let db = redb::Builder::new().set_cache_size(FROZEN_CACHE_BYTES).create_with_backend(backend);
+            Ok(Self { db: Guarded::new(db.map_err(|e| error("open the state", e))?), blocking: Blocking::Here })
+        })
+    }
+
+    /// Verifies the checksums of all pages.
+    pub(super) fn check_pages(&mut self) -> Result<(), StateError> {
+        guard(|| match self.db.check_integrity() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(StateError("the newest commit's pages do not verify; an older one would be used".into())),
+            Err(e) => Err(error("check the state's pages", e)),
+        })
     }
 
     /// The mark of the last commit, if there was one.
@@ -201,6 +224,12 @@ impl Snapshot {
             let row = self.rows.get(key).map_err(|e| error("read the state", e))?;
             row.map(|v| unseal(key, v.value()).map(Bytes::copy_from_slice)).transpose()
         })
+    }
+
+    /// Rows as they are stored, with their seals.
+    pub(super) fn raw_range(&self, range: &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> Result<RawRange, StateError> {
+        let range = (range.0.as_ref().map(Vec::as_slice), range.1.as_ref().map(Vec::as_slice));
+        Ok(Guarded::new(guard(|| self.rows.range::<&[u8]>(range).map_err(|e| error("read the state", e)))?))
     }
 
     /// Rows with `from <= key < to`.

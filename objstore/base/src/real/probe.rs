@@ -106,6 +106,21 @@ fn judge(head: &[u8], tail: &[u8], bytes: u64) -> Contents {
     Contents::Nothing
 }
 
+/// For fuzzing: starts of devices.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn samples() -> Vec<Vec<u8>> {
+    let with = |offset: u64, mark: &[u8]| [&vec![0; offset as usize][..], mark].concat();
+    MARKS.iter().filter(|m| m.0 < 8192).map(|(offset, mark, _)| with(*offset, mark)).collect()
+}
+
+/// The bytes as a device's start and end.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    let _ = judge(bytes, bytes, bytes.len() as u64);
+    let tail = &bytes[bytes.len() / 2..];
+    let _ = judge(bytes, tail, bytes.len() as u64);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

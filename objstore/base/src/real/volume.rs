@@ -7,6 +7,7 @@
 
 mod area;
 mod directory;
+mod dump;
 mod header;
 mod units;
 
@@ -30,7 +31,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use units::{Free, Run};
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use directory::{directory_samples, fuzz_directory};
+pub use dump::dump;
 pub use header::{BYTES_MIN, claimed_id};
+#[cfg(feature = "fuzzing")]
+pub(crate) use header::{fuzz_header, header_samples};
 
 /// Why a device cannot be used. Each is a sentence for the user.
 #[derive(Debug, thiserror::Error)]

@@ -154,7 +154,7 @@ pub(super) async fn find_segments(disk: &dyn Disk, dir: &Path, root: &Root, bloc
 }
 
 /// What a segment is, from its two header slots and, where a slot is damaged, its first record. `None`: never in service.
-async fn identify(
+pub(super) async fn identify(
     file: &dyn holdfast_objstore_base::disk::File,
     log_id: u128,
     number: u32,
@@ -219,11 +219,11 @@ async fn load_checkpoints(disk: &dyn Disk, dir: &Path, root: &Root, recovery: &m
 }
 
 /// What the judging leaves to be done.
-struct Tail {
+pub(super) struct Tail {
     /// Where to write a seal: the place and its number.
-    cut: Option<(Position, u64)>,
+    pub cut: Option<(Position, u64)>,
     /// Lives that are out of service from now on.
-    orphans: Vec<u32>,
+    pub orphans: Vec<u32>,
     last_seq: u64,
     /// The least life the next segment may have, by the seal the log ends in when nothing is cut.
     sealed: Option<u32>,
@@ -276,7 +276,7 @@ impl Deliver<'_> {
     }
 }
 
-async fn judge_all(
+pub(super) async fn judge_all(
     found: &Found,
     log_id: u128,
     blocks: u32,

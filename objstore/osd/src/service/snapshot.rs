@@ -17,7 +17,10 @@
 use super::index::{Entry, Index, Key, Life};
 use crate::log::Position;
 use crate::log::format::{Bad, Fields};
+use holdfast_objstore_base::dump::{Line, Sink};
+use holdfast_objstore_proto::shard::ShardKey;
 use holdfast_objstore_proto::{StripeId, StripeRange};
+use std::io;
 use std::ops::Bound;
 
 const MAGIC: [u8; 8] = *b"HfIndex\0";
@@ -126,10 +129,63 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Index, Bad> {
     Ok(index)
 }
 
+/// Tells of a checkpoint's content: one line for the whole and one for each thing in it.
+pub(super) fn dump(line: Line, content: &[u8], sink: &mut Sink<'_>) -> io::Result<()> {
+    let index = match decode(content) {
+        Ok(index) => index,
+        Err(bad) => return sink(line.bad(bad)),
+    };
+    let part = |kind| line.part(kind);
+    for (key, e) in &index.shards {
+        let key = ShardKey::from(*key);
+        sink(
+            part("index-shard").show("stripe", key.stripe).with("shard", key.shard).show("at", e.position).with("blocks", e.payload_blocks),
+        )?;
+    }
+    for (life, l) in index.lives.iter().filter(|(_, l)| l.last.is_some()) {
+        sink(
+            part("index-pin")
+                .with("life", life)
+                .with("targets", &l.targets)
+                .with("fence", l.fence)
+                .with("last", l.last.map(|p| p.to_string())),
+        )?;
+    }
+    for (first, count) in &index.fences {
+        sink(part("index-fence").show("first", first).with("count", count))?;
+    }
+    sink(line.with("shards", index.shards.len()).with("fences", index.fences.len()))
+}
+
+/// A sample for fuzzing.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn samples() -> Vec<Vec<u8>> {
+    let mut index = Index::default();
+    let stripe = |counter| StripeId { incarnation: 1, group: 2, counter };
+    for n in 0..6u64 {
+        let entry = Entry { position: Position { life: 1 + n as u32 / 4, block: 2 + n as u32 }, payload_blocks: 1 };
+        index.insert(ShardKey { stripe: stripe(n / 2), shard: (n % 2) as u8 }.into(), entry);
+    }
+    index.delete(stripe(1), Position { life: 9, block: 2 });
+    index.fence(StripeRange { first: stripe(500), count: 9 }, Position { life: 9, block: 3 });
+    let mut writer = Writer::new();
+    while writer.piece(&index, 100) {}
+    vec![writer.finish(&index)]
+}
+
+/// An index that decodes comes back whole from its own encoding.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    let Ok(index) = decode(bytes) else { return };
+    let mut writer = Writer::new();
+    while writer.piece(&index, 3) {}
+    let again = decode(&writer.finish(&index)).expect("what was encoded decodes");
+    assert_eq!((&again.shards, &again.lives, &again.fences), (&index.shards, &index.lives, &index.fences));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_objstore_proto::shard::ShardKey;
     use std::collections::BTreeSet;
 
     #[test]

@@ -1,6 +1,7 @@
 //! What the tests of the service share.
 
 mod deletes;
+mod dumps;
 mod faults;
 mod model;
 mod protocol;
@@ -10,6 +11,7 @@ use crate::log::{Blocking, Recovery};
 use bytes::Bytes;
 use holdfast_objstore_base::buf::AlignedBuf;
 use holdfast_objstore_base::checksum::{block_crcs, crc32c};
+use holdfast_objstore_base::dump::Line;
 use holdfast_objstore_base::sim::{Options, SimDisk};
 use holdfast_objstore_proto::shard::{Error, Hint, ShardHead, ShardKey, ShardPut, ShardService};
 use holdfast_objstore_proto::{Code, Codec, InodeId, OsdId, SessionEpoch, SessionId, StripeId};
@@ -100,6 +102,17 @@ pub async fn has(osd: &Osd, counter: u64, blocks: usize) -> bool {
 pub async fn settle(osd: &Osd) {
     osd.0.keep_house().await.unwrap();
     osd.0.log.close().await.unwrap();
+}
+
+/// What a dump tells.
+pub async fn told(disk: &SimDisk) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let mut sink = |line: Line| {
+        lines.push(line);
+        Ok(())
+    };
+    dump(disk, &dir(), &mut sink).await.unwrap();
+    lines
 }
 
 pub fn segment_path(number: u32) -> PathBuf {

@@ -155,7 +155,7 @@ async fn rewrite(
 }
 
 /// `bytes=first-last`, both given and inside the source, as copies require.
-fn exact_range(text: &str, size: u64) -> S3Result<std::ops::Range<u64>> {
+pub(crate) fn exact_range(text: &str, size: u64) -> S3Result<std::ops::Range<u64>> {
     let bad = || S3Error::with_message(S3ErrorCode::InvalidArgument, "x-amz-copy-source-range is bytes=first-last within the source");
     let (first, last) = text.strip_prefix("bytes=").and_then(|t| t.split_once('-')).ok_or_else(bad)?;
     let (first, last): (u64, u64) = (first.parse().map_err(|_| bad())?, last.parse().map_err(|_| bad())?);

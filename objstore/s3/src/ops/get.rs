@@ -56,6 +56,13 @@ fn select(attr: &Attr, info: &ObjectInfo, range: Option<Range>, part: Option<i32
     }
 }
 
+/// For fuzzing: the bytes that a Range header selects of an object of `size`.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn fuzz_range(size: u64, range: Range) -> S3Result<(u64, u64)> {
+    let r = range.check(size).map_err(|_| S3Error::from(S3ErrorCode::InvalidRange))?;
+    Ok((r.start, r.end))
+}
+
 /// Checksums are shown when asked for and only with the whole object, which they describe.
 fn shown_checksums(info: &ObjectInfo, mode: Option<&ChecksumMode>, s: &Selected) -> Vec<(String, String)> {
     if mode.is_some_and(|m| m.as_str() == ChecksumMode::ENABLED) && s.content_range.is_none() { info.checksums.clone() } else { Vec::new() }

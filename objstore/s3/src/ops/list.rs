@@ -89,6 +89,16 @@ pub fn shown(key: &[u8], url: bool) -> String {
     out
 }
 
+/// The key behind which a listing goes on.
+pub(crate) fn token(text: &str) -> S3Result<Bytes> {
+    let bad = |_| S3Error::with_message(S3ErrorCode::InvalidArgument, "the continuation token is not one of ours");
+    URL_SAFE_NO_PAD.decode(text).map(Bytes::from).map_err(bad)
+}
+
+pub(crate) fn token_text(after: &[u8]) -> String {
+    URL_SAFE_NO_PAD.encode(after)
+}
+
 fn encoding(url: bool) -> Option<EncodingType> {
     url.then(|| EncodingType::from_static(EncodingType::URL))
 }
@@ -97,12 +107,7 @@ pub async fn v2(door: &Arc<Inner>, r: S3Request<ListObjectsV2Input>) -> S3Result
     let i = r.input;
     let token = match &i.continuation_token {
         None => None,
-        Some(t) => {
-            let raw = URL_SAFE_NO_PAD
-                .decode(t)
-                .map_err(|_| S3Error::with_message(S3ErrorCode::InvalidArgument, "the continuation token is not one of ours"))?;
-            Some(Bytes::from(raw))
-        }
+        Some(t) => Some(token(t)?),
     };
     let after = token.or_else(|| i.start_after.as_deref().filter(|s| !s.is_empty()).map(super::key));
     let asked = Asked {
@@ -120,7 +125,7 @@ pub async fn v2(door: &Arc<Inner>, r: S3Request<ListObjectsV2Input>) -> S3Result
         contents: Some(l.contents),
         common_prefixes: Some(l.prefixes),
         is_truncated: Some(l.next.is_some()),
-        next_continuation_token: l.next.map(|n| URL_SAFE_NO_PAD.encode(n)),
+        next_continuation_token: l.next.map(|n| token_text(&n)),
         continuation_token: i.continuation_token,
         max_keys: Some(l.max_keys),
         name: Some(i.bucket),

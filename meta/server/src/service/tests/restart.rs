@@ -29,7 +29,7 @@ pub async fn make(disk: &SimDisk) -> Result<(), FormatError> {
     format(Arc::new(disk.clone()), Path::new("meta"), CLUSTER, Arc::new(clock()), log_config()).await
 }
 
-async fn open(disk: &SimDisk) -> Result<Arc<Service>, OpenError> {
+pub async fn open(disk: &SimDisk) -> Result<Arc<Service>, OpenError> {
     open_with(disk, config()).await
 }
 

@@ -134,6 +134,43 @@ pub fn decode(slot: &[u8], header: &Header) -> Result<(u64, Names, Free), &'stat
     Ok((generation, names, free))
 }
 
+/// The volume that fuzzing reads directories of.
+#[cfg(feature = "fuzzing")]
+fn fuzzed() -> Header {
+    Header::plan(1, 64 << 20).expect("large enough")
+}
+
+#[cfg(feature = "fuzzing")]
+pub(crate) fn directory_samples() -> Vec<Vec<u8>> {
+    let runs = vec![Run { first: 3, count: 2 }, Run { first: 9, count: 1 }];
+    let names =
+        [("log", Stored::Folder), ("log/0.segment", Stored::Large { len: 3 * UNIT, runs }), ("log/log", Stored::Small(vec![7; 64]))];
+    let mut slot = encode(&fuzzed(), 5, names.into_iter());
+    let used = claimed_bytes(&slot, &fuzzed()).unwrap_or(0);
+    slot.truncate(used);
+    vec![slot]
+}
+
+/// The bytes as they are, and with a length and a checksum that fit.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn fuzz_directory(bytes: &[u8]) {
+    let header = fuzzed();
+    let mut sealed = bytes.to_vec();
+    if sealed.len() >= SLOT_HEADER {
+        let len = sealed.len() as u64;
+        sealed[40..48].copy_from_slice(&len.to_le_bytes());
+        let crc = crc32c(&sealed[16..]);
+        sealed[12..16].copy_from_slice(&crc.to_le_bytes());
+    }
+    for b in [bytes, &sealed] {
+        if let Ok((generation, names, free)) = decode(b, &header) {
+            let again = encode(&header, generation, names.iter().map(|(n, s)| (n.as_str(), s.clone())));
+            let (g, n, f) = decode(&again, &header).expect("what was encoded decodes");
+            assert_eq!((g, n, f.units()), (generation, names, free.units()));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -89,6 +89,29 @@ pub fn claimed_id(block: &[u8]) -> Option<u128> {
     Some(u128::from_le_bytes(raw[16..].try_into().expect("sixteen bytes")))
 }
 
+/// A sample for fuzzing.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn header_samples() -> Vec<Vec<u8>> {
+    let mut b = Header::plan(7, 10 << 30).map(|h| h.encode()).unwrap_or_default();
+    b.truncate(64);
+    vec![b]
+}
+
+/// The bytes as they are, and with a right checksum.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn fuzz_header(bytes: &[u8]) {
+    let _ = claimed_id(bytes);
+    let mut sealed = bytes.to_vec();
+    sealed.resize(BLOCK, 0);
+    let crc = crc32c(&sealed[16..]);
+    sealed[12..16].copy_from_slice(&crc.to_le_bytes());
+    for b in [bytes, &sealed] {
+        if let Ok(header) = Header::decode(b) {
+            assert_eq!(Header::decode(&header.encode()), Ok(header));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

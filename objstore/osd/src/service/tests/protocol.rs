@@ -192,24 +192,6 @@ async fn a_format_that_did_not_end_is_recognised_at_every_step() {
 }
 
 #[tokio::test]
-async fn a_dump_names_every_record_and_changes_nothing() {
-    let disk = rig();
-    let osd = open(&disk).await;
-    put(&osd, 1, 2).await;
-    put(&osd, 2, 1).await;
-    osd.delete(vec![stripe(2)]).await.unwrap();
-    osd.close().await.unwrap();
-    let steps = disk.steps();
-    let mut out = Vec::new();
-    dump(&disk, &dir(), &mut out).await.unwrap();
-    let text = String::from_utf8(out).unwrap();
-    for part in ["osd.3", "shard stripe.1.0.1/1 4+2", "shard stripe.1.0.2/2", "delete of 1: stripe.1.0.2", "checkpoint 1: generation 1"] {
-        assert!(text.contains(part), "{part} is missing in\n{text}");
-    }
-    assert_eq!(disk.steps(), steps);
-}
-
-#[tokio::test]
 async fn a_raised_fence_refuses_late_puts_and_drops_what_is_not_live_for_good() {
     let disk = rig();
     let osd = open(&disk).await;

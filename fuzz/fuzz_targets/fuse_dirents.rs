@@ -1,0 +1,4 @@
+//! See the target `fuse_dirents` of `bench/fuzz`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| holdfast_bench_fuzz::run("fuse_dirents", bytes));

@@ -1,0 +1,4 @@
+//! See the target `osd_snapshot` of `bench/fuzz`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| holdfast_bench_fuzz::run("osd_snapshot", bytes));

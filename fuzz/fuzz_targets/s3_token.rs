@@ -1,0 +1,4 @@
+//! See the target `s3_token` of `bench/fuzz`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| holdfast_bench_fuzz::run("s3_token", bytes));

@@ -1,0 +1,4 @@
+//! See the target `state_record` of `bench/fuzz`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| holdfast_bench_fuzz::run("state_record", bytes));
