@@ -81,12 +81,12 @@ pub fn dump_state(disk: &dyn Disk, dir: &Path, rows: &Rows, sink: &mut Sink<'_>)
         Err(e) => return sink(about.bad(e)),
     };
     dump_rows(Arc::clone(&file), rows.range(), &mut |row| match row {
-        state::Told::Mark(version, applied, tail) => {
+        state::Item::Mark(version, applied, tail) => {
             let line = about.clone().with("version", version).with("applied", applied);
             sink(if tail.is_empty() { line } else { raft::describe_tail(line, tail) })
         }
-        state::Told::Row(key, Ok(value)) => sink(describe(about.part("row"), key, value)),
-        state::Told::Row(key, Err(why)) => sink(about.part("row").with("key", hex(key)).bad(why)),
-        state::Told::Damage(why) => sink(about.clone().bad(why)),
+        state::Item::Row(key, Ok(value)) => sink(describe(about.part("row"), key, value)),
+        state::Item::Row(key, Err(why)) => sink(about.part("row").with("key", hex(key)).bad(why)),
+        state::Item::Damage(why) => sink(about.clone().bad(why)),
     })
 }

@@ -19,7 +19,7 @@ mod tests;
 mod watches;
 
 pub(crate) use backend::mark_plain_thread;
-pub(crate) use dump::{Told, dump_rows};
+pub(crate) use dump::{Item, dump_rows};
 pub(crate) use layers::Layers;
 #[cfg(feature = "fuzzing")]
 pub(crate) use machine::encode_reply;

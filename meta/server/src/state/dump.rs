@@ -14,7 +14,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 /// What is found in the file.
-pub(crate) enum Told<'a> {
+pub(crate) enum Item<'a> {
     /// Version, index of the last command, the log's own bytes.
     Mark(u32, u64, &'a [u8]),
     /// A row; the value unless its seal is broken.
@@ -26,21 +26,21 @@ pub(crate) enum Told<'a> {
 pub(crate) fn dump_rows(
     file: Arc<dyn File>,
     range: (Bound<Vec<u8>>, Bound<Vec<u8>>),
-    tell: &mut dyn FnMut(Told<'_>) -> io::Result<()>,
+    tell: &mut dyn FnMut(Item<'_>) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut store = match Frozen::new(file).map_err(|e| StateError(e.to_string())).and_then(Store::open_frozen) {
         Ok(store) => store,
-        Err(e) => return tell(Told::Damage(e.0)),
+        Err(e) => return tell(Item::Damage(e.0)),
     };
     match store.mark() {
         Ok(None) => {}
-        Ok(Some(mark)) => tell(Told::Mark(super::store::VERSION, mark.applied, &mark.tail))?,
-        Err(e) => tell(Told::Damage(e.0))?,
+        Ok(Some(mark)) => tell(Item::Mark(super::store::VERSION, mark.applied, &mark.tail))?,
+        Err(e) => tell(Item::Damage(e.0))?,
     }
     let mut snapshot = match store.snapshot().and_then(|s| s.map(|s| s.raw_range(&range)).transpose()) {
         Ok(None) => return Ok(()),
         Ok(Some(rows)) => rows,
-        Err(e) => return tell(Told::Damage(e.0)),
+        Err(e) => return tell(Item::Damage(e.0)),
     };
     loop {
         // Copied under the guard: what a damaged page says of its own lengths is believed only there.
@@ -51,15 +51,15 @@ pub(crate) fn dump_rows(
         });
         match row {
             Ok(None) => break,
-            Ok(Some((key, stored))) => tell(Told::Row(&key, unseal(&key, &stored).map_err(|e| e.0)))?,
+            Ok(Some((key, stored))) => tell(Item::Row(&key, unseal(&key, &stored).map_err(|e| e.0)))?,
             // Behind it nothing can be found: the pages name each other.
-            Err(e) => return tell(Told::Damage(e.0)),
+            Err(e) => return tell(Item::Damage(e.0)),
         }
     }
     drop(snapshot);
     match store.check_pages() {
         Ok(()) => Ok(()),
-        Err(e) => tell(Told::Damage(e.0)),
+        Err(e) => tell(Item::Damage(e.0)),
     }
 }
 
