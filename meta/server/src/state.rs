@@ -36,8 +36,8 @@ use holdfast_objstore_base::told::Told;
 use holdfast_objstore_proto::StripeId;
 use holdfast_objstore_proto::meta::Inline;
 use parking_lot::RwLock;
-use staging::Staging;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use staging::{STRIPE_BYTES, Staging};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::Notify;
 use watches::Watches;
@@ -51,17 +51,23 @@ pub struct StateConfig {
     pub overlay_bytes_max: usize,
     /// Pages of the durable file kept in memory.
     pub cache_bytes: usize,
-    /// Inline bytes that may wait to be packed; past it writers are told that there is no room.
+    /// Inline bytes that may wait to be packed, with what keeping them costs; past it writers are told that there is no room.
     pub staged_bytes_max: usize,
-    /// Bytes of the log kept for what cannot be packed, past which it is written to the log anew. The log has to have room for as much beside
-    /// what it keeps between two checkpoints.
+    /// Bytes of the log kept for what cannot be packed, past which it is written to the log anew and no writer sends more inline. The log has to
+    /// have room for as much beside what it keeps between two checkpoints.
     pub held_bytes_max: u64,
 }
 
 impl StateConfig {
     /// Whether so much is staged that it is to be packed at once: a quarter of either bound.
     pub(crate) fn is_much(&self, now: &Staged) -> bool {
-        now.bytes >= self.staged_bytes_max / 4 || now.held_bytes >= self.held_bytes_max / 4
+        now.memory_bytes() >= self.staged_bytes_max / 4 || now.held_bytes >= self.held_bytes_max / 4
+    }
+
+    /// Whether so much of the log is kept that what is staged is to be written to it anew.
+    pub(crate) fn holds_much(&self, now: &Staged) -> bool {
+        // Not for the sake of little more than what is written then.
+        now.held_bytes >= self.held_bytes_max && now.held_bytes / 4 >= now.memory_bytes() as u64
     }
 }
 
@@ -96,9 +102,13 @@ pub(crate) struct State {
     watches: Watches,
     /// Bytes of both overlays.
     overlay_bytes: AtomicUsize,
-    /// Inline bytes: staged, and in commands on their way.
+    /// Inline bytes and what keeping them costs: staged, and in commands on their way.
     staged_bytes: AtomicUsize,
     arriving_bytes: AtomicUsize,
+    /// Bytes of the log that are kept for them.
+    held_bytes: AtomicU64,
+    /// Told when those are too many.
+    heavy: Notify,
     /// Told when there is something for the packer to do.
     packable: Notify,
     /// Folding no longer gives way to others: somebody waits for it to end.
@@ -153,6 +163,8 @@ impl State {
             overlay_bytes: AtomicUsize::new(0),
             staged_bytes: AtomicUsize::new(0),
             arriving_bytes: AtomicUsize::new(0),
+            held_bytes: AtomicU64::new(0),
+            heavy: Notify::new(),
             packable: Notify::new(),
             hurry: AtomicBool::new(false),
             config,
@@ -323,7 +335,11 @@ impl State {
     /// Notes what is staged, and tells the packer when it is the first of it, or much.
     fn staged_changed(&self, layers: &Layers, was_empty: bool, sparse: bool) {
         let now = layers.staging.now();
-        self.staged_bytes.store(now.bytes, Ordering::Relaxed);
+        self.staged_bytes.store(now.memory_bytes(), Ordering::Relaxed);
+        self.held_bytes.store(now.held_bytes, Ordering::Relaxed);
+        if self.config.holds_much(&now) {
+            self.heavy.notify_one();
+        }
         self.metrics.staged_bytes.set(now.bytes as i64);
         let first = was_empty && now.stripes > 0;
         if first || sparse || self.config.is_much(&now) {
@@ -351,14 +367,16 @@ impl State {
         self.layers.read().staging.lacking()
     }
 
-    /// Whether so many inline bytes more are within the bound.
+    /// Whether so many inline bytes more are within the bounds of memory and of the log.
     pub(crate) fn staged_room(&self, bytes: usize) -> bool {
         let taken = self.staged_bytes.load(Ordering::Relaxed) + self.arriving_bytes.load(Ordering::Relaxed);
-        taken.saturating_add(bytes) <= self.config.staged_bytes_max
+        let held = self.held_bytes.load(Ordering::Relaxed);
+        taken.saturating_add(bytes + STRIPE_BYTES) <= self.config.staged_bytes_max && held < self.config.held_bytes_max
     }
 
-    /// Counts inline bytes of a command on its way, until what it answers is dropped.
-    pub(crate) fn arriving(&self, bytes: usize) -> Arriving<'_> {
+    /// Counts inline stripes of a command on its way, until what it answers is dropped.
+    pub(crate) fn arriving(&self, inline: &[Inline]) -> Arriving<'_> {
+        let bytes = inline.iter().map(|i| i.data.len() + STRIPE_BYTES).sum();
         self.arriving_bytes.fetch_add(bytes, Ordering::Relaxed);
         Arriving { state: self, bytes }
     }
@@ -366,6 +384,11 @@ impl State {
     /// Waits until there is something for the packer to do; may come for nothing.
     pub(crate) async fn packable(&self) {
         self.packable.notified().await;
+    }
+
+    /// Waits until too much of the log is kept for what is staged; may come for nothing.
+    pub(crate) async fn heavy(&self) {
+        self.heavy.notified().await;
     }
 }
 

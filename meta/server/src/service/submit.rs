@@ -74,8 +74,7 @@ impl Core {
         if matches!(command, Command::GrantStripes { .. }) {
             session.moved_all();
         }
-        let inline_bytes = inline_of(&command).iter().map(|i| i.data.len()).sum();
-        let _arriving = self.state.arriving(inline_bytes);
+        let _arriving = self.state.arriving(inline_of(&command));
         let mut pending = Pending { core: &self, inos: Vec::new() };
         let marked = loop {
             self.admits(&session)?;

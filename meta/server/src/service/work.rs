@@ -6,6 +6,7 @@
 
 mod orphans;
 mod packs;
+mod relief;
 mod stripes;
 
 pub use packs::{PackStore, PackWrite};
@@ -130,8 +131,14 @@ impl Core {
 
     /// Starts packing small stripes. From now on writers may send their bytes inline.
     pub(crate) fn start_packs(self: &Arc<Self>, store: Arc<dyn PackStore>) {
-        self.spawn_work(packs::run(self.clone(), store));
         self.work.packing.store(true, Ordering::Relaxed);
+        let packing = Packing(self.clone());
+        let packs = packs::run(self.clone(), store);
+        self.spawn_work(async move {
+            let _packing = packing;
+            packs.await;
+        });
+        self.spawn_work(relief::run(self.clone()));
     }
 
     /// Ends background work; none is left when it returns.
@@ -142,6 +149,15 @@ impl Core {
             // A task that panicked is as gone as one that returned.
             let _ = t.await;
         }
+    }
+}
+
+/// While it is there inline bytes are packed; it goes with the packer, however that ends.
+struct Packing(Arc<Core>);
+
+impl Drop for Packing {
+    fn drop(&mut self) {
+        self.0.work.packing.store(false, Ordering::Relaxed);
     }
 }
 

@@ -79,12 +79,14 @@ impl StateMachine for State {
 
     fn restage(&self, e: &Entry) -> Result<()> {
         if !self.layers.read().staging.wants(e.index) {
+            self.layers.write().staging.shown(e.command.len());
             return Ok(());
         }
         let request: Request =
             decode(&e.command).map_err(|why| failed(StateError(format!("command {} cannot be decoded: {why}", e.index))))?;
         let mut layers = self.layers.write();
         layers.staging.show(e.index, super::inline_of(&request.command));
+        layers.staging.shown(e.command.len());
         self.staged_changed(&layers, true, false);
         Ok(())
     }

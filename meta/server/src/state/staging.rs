@@ -10,15 +10,24 @@ use holdfast_objstore_proto::StripeId;
 use holdfast_objstore_proto::meta::{Command, Inline};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Bytes a command takes in the log, at least: it is padded to a block, but for those that share one.
-const COMMAND_BYTES_MIN: u64 = 4096;
+/// The log stores whole blocks, and its record of a command has a head. Commands that share a record take less than is counted here.
+const LOG_BLOCK: u64 = 4096;
+const RECORD_HEAD: u64 = 128;
+
+/// What each staged stripe takes in memory beside its bytes, about.
+pub(super) const STRIPE_BYTES: usize = 256;
+
+/// Bytes a command takes in the log, at most.
+fn log_bytes_of(command_bytes: usize) -> u64 {
+    (command_bytes as u64 + RECORD_HEAD).next_multiple_of(LOG_BLOCK)
+}
 
 #[derive(Default)]
 pub(crate) struct Staging {
     stripes: BTreeMap<StripeId, Kept>,
     order: BTreeSet<(u64, StripeId)>,
     bytes: usize,
-    /// Bytes of all commands applied since the start.
+    /// Bytes in the log of all commands applied since the start, behind those that the log showed again.
     log_bytes: u64,
 }
 
@@ -51,6 +60,13 @@ pub(crate) fn inline_of(command: &Command) -> &[Inline] {
     }
 }
 
+impl Staged {
+    /// What it takes of memory.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.bytes + self.stripes * STRIPE_BYTES
+    }
+}
+
 impl Staging {
     /// What the state lists; the bytes are to come.
     pub(crate) fn listed(list: Vec<(u64, StripeId)>) -> Self {
@@ -79,7 +95,7 @@ impl Staging {
             self.put(id, index, Some(data));
         }
         effects.freed.into_iter().for_each(|id| self.remove(id));
-        self.log_bytes += (command_bytes as u64).max(COMMAND_BYTES_MIN);
+        self.log_bytes += log_bytes_of(command_bytes);
     }
 
     /// Whether bytes of this entry are waited for.
@@ -88,7 +104,12 @@ impl Staging {
         self.order.range(first..).next().is_some_and(|(i, _)| *i == index)
     }
 
-    /// The log shows an applied entry again.
+    /// The log shows an applied entry again: it keeps it, wanted or not.
+    pub(crate) fn shown(&mut self, command_bytes: usize) {
+        self.log_bytes += log_bytes_of(command_bytes);
+    }
+
+    /// The bytes of an entry that is wanted; before it counts as shown.
     pub(crate) fn show(&mut self, index: u64, inline: &[Inline]) {
         for i in inline {
             if self.stripes.get(&i.stripe).is_some_and(|k| k.index == index) {
@@ -144,7 +165,7 @@ mod tests {
         let staged = |i: Inline| Effects { staged: vec![(i.stripe, i.data)], ..Effects::default() };
         s.applied(5, 100, staged(inline(1, b"one")));
         s.applied(6, 9000, staged(inline(2, b"three")));
-        assert_eq!(s.now(), Staged { stripes: 2, bytes: 8, held_bytes: 4096 + 9000, newest: 6 });
+        assert_eq!(s.now(), Staged { stripes: 2, bytes: 8, held_bytes: 4096 + 12288, newest: 6 });
         // Staged again by a later entry.
         s.applied(7, 100, staged(inline(1, b"one")));
         assert_eq!(s.hold(), Some(6));
@@ -161,7 +182,10 @@ mod tests {
         // An entry that was overwritten in the log names the stripe too.
         s.show(2, &[inline(2, b"other")]);
         assert_eq!((s.lacking(), s.get(id(1)).as_deref(), s.get(id(2))), (1, Some(&b"x"[..]), None));
+        s.shown(4096);
         s.show(4, &[inline(2, b"y")]);
-        assert_eq!((s.lacking(), s.now().bytes), (0, 2));
+        s.shown(10);
+        // A command of a block and its head take two.
+        assert_eq!((s.lacking(), s.now().bytes, s.now().held_bytes), (0, 2, 8192 + 4096));
     }
 }

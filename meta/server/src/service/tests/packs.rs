@@ -167,7 +167,7 @@ async fn what_is_sent_inline_is_packed_once_nothing_more_comes() {
 
 #[tokio::test]
 async fn much_staged_is_packed_at_once_and_beyond_the_bound_there_is_no_room() {
-    let state = StateConfig { staged_bytes_max: 64 << 10, ..StateConfig::default() };
+    let state = StateConfig { staged_bytes_max: 16 * (4096 + 256), ..StateConfig::default() };
     let service = Service::in_memory_with(Config { state, ..lazy() }, Arc::new(clock()));
     let store = Arc::new(Store::default());
     store.broken.store(true, Ordering::SeqCst);

@@ -2,13 +2,14 @@
 //!
 //! What always holds: a pack is durable before it is committed, and the commit moves only stripes that are still where they were copied
 //! from, so a crash or a change at any moment leaves each stripe in one place. Staged bytes go in the order of the log. One pack
-//! is under way at a time. Bytes that cannot be packed for long are written to the log anew, so that it can let go of old entries.
-//! What it leaves out: deleting what packs took the place of (`stripes`); extents, which never change.
+//! is under way at a time. Other packs are made one by one, and what is staged has its turn between them.
+//! What it leaves out: deleting what packs took the place of (`stripes`); staged bytes that cannot be packed for long (`relief`); extents,
+//! which never change.
 
 use super::super::core::Core;
 use super::Backoff;
 use bytes::Bytes;
-use holdfast_meta_core::limits::INLINE_BYTES_MAX;
+use futures::future::join_all;
 use holdfast_meta_core::read::{self, Gathered, PackBounds, Place};
 use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_base::units::BLOCK;
@@ -23,8 +24,10 @@ use tokio::time::Instant;
 const BOUNDS: PackBounds = PackBounds { bytes_max: STRIPE_BYTES_MAX as u64, members_max: 512 };
 /// Ids asked for at a time: one block of them.
 const IDS: u32 = 512;
-/// Packs rewritten, or gathered from one bucket, before staged bytes are looked at again.
+/// Packs gathered from one bucket before the next bucket has its turn.
 const TURNS_MAX: usize = 64;
+/// Stripes read at a time for a pack.
+const READS_AT_ONCE: usize = 8;
 
 /// A pack to be written.
 #[derive(Debug, Clone)]
@@ -79,6 +82,12 @@ struct Packer {
     writer: Option<Writer>,
     /// When cold stripes are looked for next.
     cold_at: Instant,
+    /// The bucket where looking for them ended in a failure.
+    cold_from: Option<BucketId>,
+    /// When all that was staged was taken up last.
+    drained_at: Instant,
+    /// The last round failed.
+    failed: bool,
 }
 
 /// What a pack is made of, for the counters.
@@ -90,8 +99,9 @@ enum Kind {
 }
 
 pub(super) async fn run(core: Arc<Core>, store: Arc<dyn PackStore>) {
-    let cold_at = Instant::now() + core.config.pack_cold;
-    let mut packer = Packer { core: core.clone(), store, writer: None, cold_at };
+    let now = Instant::now();
+    let cold_at = now + core.config.pack_cold;
+    let mut packer = Packer { core: core.clone(), store, writer: None, cold_at, cold_from: None, drained_at: now, failed: false };
     let mut backoff = Backoff::new();
     while core.work.unless_stopped(packer.due()).await {
         // Half a pack does no harm: its shards are garbage, and what it was made of is where it was.
@@ -102,7 +112,7 @@ pub(super) async fn run(core: Arc<Core>, store: Arc<dyn PackStore>) {
             Some(Err(Fault::Later(why))) => {
                 core.metrics.pack_failures.inc();
                 tracing::warn!(error = %why, "small writes could not be packed; trying again later");
-                if !packer.relieve().await || !core.work.unless_stopped(tokio::time::sleep(backoff.next())).await {
+                if !core.work.unless_stopped(tokio::time::sleep(backoff.next())).await {
                     break;
                 }
             }
@@ -146,22 +156,46 @@ impl Packer {
     }
 
     async fn round(&mut self) -> Result<(), Fault> {
-        // What is staged meanwhile waits for its own round.
+        if std::mem::replace(&mut self.failed, true) {
+            // A store that is full takes nothing until half-dead packs give back what is dead in them. The round tells what fails.
+            while let Ok(true) = self.sparse().await {}
+        }
+        self.drain().await?;
+        while self.sparse().await? {
+            self.drain_if_due().await?;
+        }
+        if Instant::now() >= self.cold_at {
+            self.gather_cold().await?;
+        }
+        self.failed = false;
+        Ok(())
+    }
+
+    /// Packs all that is staged now; what is staged meanwhile waits for its own turn.
+    async fn drain(&mut self) -> Result<(), Fault> {
         let newest = self.core.state.staged_now().newest;
+        self.drained_at = Instant::now();
         while let Some(found) = self.staged_until(newest)? {
             self.pack(found, Kind::Staged).await?;
         }
-        for _ in 0..TURNS_MAX {
-            let Some(found) = self.core.view(|kv| read::gather_sparse(kv, BOUNDS))? else { break };
-            if !self.pack(found, Kind::Sparse).await? {
-                break;
-            }
-        }
-        if Instant::now() >= self.cold_at {
-            self.cold_at = Instant::now() + self.core.config.pack_cold;
-            self.gather_cold().await?;
+        Ok(())
+    }
+
+    /// The same between other packs, when much waits, or may have waited for long.
+    async fn drain_if_due(&mut self) -> Result<(), Fault> {
+        let config = &self.core.config;
+        if config.state.is_much(&self.core.state.staged_now()) || self.drained_at + config.pack_delay <= Instant::now() {
+            self.drain().await?;
         }
         Ok(())
+    }
+
+    /// Rewrites half-dead packs into one; whether there may be more to do.
+    async fn sparse(&mut self) -> Result<bool, Fault> {
+        match self.core.view(|kv| read::gather_sparse(kv, BOUNDS))? {
+            Some(found) => self.pack(found, Kind::Sparse).await,
+            None => Ok(false),
+        }
     }
 
     /// The next of what is staged, if the oldest of it is no younger than that.
@@ -170,18 +204,25 @@ impl Packer {
         Ok(found.filter(|f| f.places.first().is_some_and(|p| matches!(p.from, Home::Staged { index } if index <= newest))))
     }
 
-    /// Cold small stripes, where there are enough of them for a coded pack.
+    /// Cold small stripes, where there are enough of them for a coded pack. When it fails it goes on at the bucket where it was.
     async fn gather_cold(&mut self) -> Result<(), Fault> {
         let cold = i64::try_from(self.core.config.pack_cold.as_nanos()).unwrap_or(i64::MAX);
         let until = i64::try_from(self.core.clock.wall_ns()).unwrap_or(i64::MAX).saturating_sub(cold);
         for bucket in self.core.view(|kv| read::small_buckets(kv))? {
+            if self.cold_from.is_some_and(|from| bucket < from) {
+                continue;
+            }
+            self.cold_from = Some(bucket);
             for _ in 0..TURNS_MAX {
                 let Some(found) = self.core.view(|kv| read::gather_small(kv, bucket, until, BOUNDS))? else { break };
                 if found.bytes <= COPIES_BYTES_MAX as u64 || !self.pack(found, Kind::Small).await? {
                     break;
                 }
+                self.drain_if_due().await?;
             }
         }
+        self.cold_from = None;
+        self.cold_at = Instant::now() + self.core.config.pack_cold;
         Ok(())
     }
 
@@ -190,11 +231,20 @@ impl Packer {
         let gathered = found.places.len();
         let mut copied = Vec::with_capacity(gathered);
         let mut whole = true;
-        for place in found.places {
-            match self.bytes_of(&place).await {
-                Some(data) => copied.push((place, data)),
-                // Staged bytes that went meanwhile are nobody's loss; what cannot be read is left to repair.
-                None => whole &= place.read.is_none(),
+        let mut places = found.places.into_iter();
+        loop {
+            let some: Vec<Place> = places.by_ref().take(READS_AT_ONCE).collect();
+            if some.is_empty() {
+                break;
+            }
+            let reads: Vec<_> = some.iter().map(|place| self.bytes_of(place)).collect();
+            let read = join_all(reads).await;
+            for (place, data) in some.into_iter().zip(read) {
+                match data {
+                    Some(data) => copied.push((place, data)),
+                    // Staged bytes that went meanwhile are nobody's loss; what cannot be read is left to repair.
+                    None => whole &= place.read.is_none(),
+                }
             }
         }
         if copied.is_empty() {
@@ -238,27 +288,6 @@ impl Packer {
                 None
             }
         }
-    }
-
-    /// Writes to the log anew what keeps too much of it; false when the service is over.
-    async fn relieve(&mut self) -> bool {
-        if self.core.state.staged_now().held_bytes < self.core.config.state.held_bytes_max {
-            return true;
-        }
-        let mut all = self.core.state.staged_all().into_iter().peekable();
-        while all.peek().is_some() {
-            let (mut inline, mut bytes) = (Vec::new(), 0);
-            while let Some(next) = all.next_if(|i| bytes + i.data.len() <= INLINE_BYTES_MAX) {
-                bytes += next.data.len();
-                inline.push(next);
-            }
-            match self.core.propose_own(Command::Restage { inline }).await {
-                Ok(_) => drop(self.core.metrics.restaged_bytes.inc_by(bytes as u64)),
-                Err(MetaError::Failed(_)) => return false,
-                Err(_) => return true,
-            }
-        }
-        true
     }
 
     async fn writer(&mut self) -> MetaResult<&mut Writer> {
