@@ -5,14 +5,14 @@
 //! What it leaves out: I/O.
 
 use crate::extent::{ExtentTree, Place};
-use crate::inline::Keeper;
+use crate::inline::{Inlined, Keeper};
 use crate::lease::Lease;
 use crate::pages::Pages;
 use crate::pending::Unpublished;
 use crate::types::{Error, FileAttr, NodeId};
 use bytes::Bytes;
 use holdfast_objstore_proto::meta::{Attr, CHUNK_BYTES, Kind, MappedExtent, TimeNs};
-use holdfast_objstore_proto::{InodeId, StripeMeta};
+use holdfast_objstore_proto::{InodeId, StripeId, StripeMeta};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -124,6 +124,8 @@ pub struct MapCache {
     pub chunks: HashMap<u32, u64>,
     /// Raised by whatever makes a map read under way stale.
     pub epoch: u64,
+    /// Chunks of which a place was laid with bytes kept; all that have some are among them.
+    inline: BTreeSet<u32>,
 }
 
 impl MapCache {
@@ -131,9 +133,11 @@ impl MapCache {
         self.epoch += 1;
         self.tree.clear();
         self.chunks.clear();
+        self.inline.clear();
     }
 
     pub fn forget_chunk(&mut self, chunk: u32) {
+        self.inline.remove(&chunk);
         if self.chunks.remove(&chunk).is_some() {
             self.tree.cut(chunk_range(chunk), |_| {});
         }
@@ -144,9 +148,15 @@ impl MapCache {
             self.forget_chunk(c);
             self.chunks.insert(c, loading);
         }
+        // Bytes are counted once, however many extents show them.
+        let mut kept: HashMap<StripeId, Inlined> = HashMap::new();
         for e in extents {
-            if self.chunks.contains_key(&((e.offset / CHUNK_BYTES) as u32)) {
-                let inline = e.inline.clone().map(|data| keeper.keep(data));
+            let chunk = (e.offset / CHUNK_BYTES) as u32;
+            if self.chunks.contains_key(&chunk) {
+                let inline = e.inline.as_ref().map(|data| kept.entry(e.stripe.id).or_insert_with(|| keeper.keep(data.clone())).clone());
+                if inline.is_some() {
+                    self.inline.insert(chunk);
+                }
                 let place = Place { len: e.len, stripe: e.stripe.clone(), stripe_offset: e.stripe_offset, inline, born: 0 };
                 self.tree.insert(e.offset, place, |_| {});
             }
@@ -155,14 +165,20 @@ impl MapCache {
 
     /// Forgets the chunks in which bytes are kept.
     pub fn forget_inline(&mut self) {
-        let chunks: Vec<u32> =
-            self.tree.iter().filter(|(_, p)| p.inline.is_some()).map(|(offset, _)| (offset / CHUNK_BYTES) as u32).collect();
-        chunks.into_iter().for_each(|c| self.forget_chunk(c));
+        for chunk in std::mem::take(&mut self.inline) {
+            if self.tree.overlaps(chunk_range(chunk)).any(|(_, p)| p.inline.is_some()) {
+                self.forget_chunk(chunk);
+            }
+        }
     }
 
     /// A published extent.
     pub fn lay(&mut self, offset: u64, place: Place) {
-        if self.chunks.contains_key(&((offset / CHUNK_BYTES) as u32)) {
+        let chunk = (offset / CHUNK_BYTES) as u32;
+        if self.chunks.contains_key(&chunk) {
+            if place.inline.is_some() {
+                self.inline.insert(chunk);
+            }
             self.tree.insert(offset, place, |_| {});
         }
     }

@@ -4,6 +4,7 @@
 //! size is published only as far as the data before it is written.
 
 use crate::extent::Place;
+use crate::inline::Inlined;
 use crate::inode::Inode;
 use crate::session::{Session, unexpected};
 use crate::types::{Error, Result};
@@ -208,14 +209,17 @@ impl Vfs {
         let stable: HashMap<StripeId, &Arc<StripeMeta>> = stripes.iter().map(|m| (m.id, m)).collect();
         let map = &mut st.map;
         map.epoch += 1;
+        let mut kept: HashMap<StripeId, Inlined> = HashMap::new();
         st.unpublished.end_publish(|offset, p| match (&p.inline, stable.get(&p.stripe.id)) {
             (Some(data), _) => {
-                let inline = Some(self.inlined.keep(data.data.clone()));
-                map.lay(offset, Place { inline, ..p });
+                let inlined = kept.entry(p.stripe.id).or_insert_with(|| self.inlined.keep(data.data.clone())).clone();
+                map.lay(offset, Place { inline: Some(inlined), ..p });
             }
             (None, Some(&stripe)) => map.lay(offset, Place { stripe: stripe.clone(), ..p }),
             (None, None) => {}
         });
+        // Those that no place shows would count otherwise.
+        drop(kept);
         if self.inlined.bytes() > self.config.inline_cache_bytes_max {
             // Read again when it is needed, from where it is by then.
             map.forget_inline();

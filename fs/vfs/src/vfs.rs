@@ -49,8 +49,6 @@ pub(crate) struct LoadedChunk {
     pub inode: Weak<Inode>,
     pub chunk: u32,
     pub extents: usize,
-    /// Bytes kept with them.
-    pub inline: usize,
     pub loading: u64,
 }
 

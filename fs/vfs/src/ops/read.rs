@@ -205,38 +205,34 @@ impl Vfs {
         Ok(())
     }
 
-    /// Forgets the chunks loaded longest ago, beyond the limit; never those just loaded.
+    /// Forgets the chunks loaded longest ago, beyond the limits; never those just loaded.
     fn bound_maps(&self, inode: &Arc<Inode>, chunks: Range<u32>, extents: &[MappedExtent], loading: u64) {
-        let mut old = Vec::new();
         {
             let mut maps = self.maps.lock();
-            let maps = &mut *maps;
             // An empty chunk takes room too.
             let each = extents.len().div_ceil(chunks.len().max(1)) + 1;
-            let inline = extents.iter().filter_map(|e| e.inline.as_ref().map(|d| d.len())).sum::<usize>() / chunks.len().max(1);
             for chunk in chunks {
-                maps.queue.push_back(LoadedChunk { inode: Arc::downgrade(inode), chunk, extents: each, inline, loading });
+                maps.queue.push_back(LoadedChunk { inode: Arc::downgrade(inode), chunk, extents: each, loading });
                 maps.extents += each;
             }
-            let inline_max = self.config.inline_cache_bytes_max;
-            let inlined = self.inlined.bytes();
-            let mut given_back = 0;
-            let over = |extents: usize, given_back: usize| {
-                extents > self.config.map_extents_max || inlined > inline_max.saturating_add(given_back)
-            };
-            while over(maps.extents, given_back) && maps.queue.front().is_some_and(|c| c.loading != loading) {
-                let c = maps.queue.pop_front().expect("just seen");
-                maps.extents -= c.extents;
-                given_back += c.inline;
-                old.push(c);
-            }
         }
-        for c in old {
-            if let Some(inode) = c.inode.upgrade() {
+        loop {
+            let old = {
+                let mut maps = self.maps.lock();
+                // Looked at each time: what a chunk gives back is known when it is gone.
+                let over = maps.extents > self.config.map_extents_max || self.inlined.bytes() > self.config.inline_cache_bytes_max;
+                if !over || maps.queue.front().is_none_or(|c| c.loading == loading) {
+                    return;
+                }
+                let old = maps.queue.pop_front().expect("just seen");
+                maps.extents -= old.extents;
+                old
+            };
+            if let Some(inode) = old.inode.upgrade() {
                 let mut st = inode.state.lock();
                 // It may have been loaded again since.
-                if st.map.chunks.get(&c.chunk) == Some(&c.loading) {
-                    st.map.forget_chunk(c.chunk);
+                if st.map.chunks.get(&old.chunk) == Some(&old.loading) {
+                    st.map.forget_chunk(old.chunk);
                 }
             }
         }
