@@ -11,6 +11,6 @@ mod packs;
 pub use crate::record::Stats;
 pub use admin::{Orphans, SessionInfo, missing, orphans, retired, sessions, stats, stripe, stripes, stripes_live};
 pub use list::list;
-pub use names::{Staged, extents, getattr, lookup, parent, readdir, readlink};
+pub use names::{Staged, StagedBytes, extents, getattr, lookup, parent, readdir, readlink};
 pub use objects::{bucket, buckets, resolve, upload_parts, uploads};
-pub use packs::{Gathered, PackBounds, Place, gather_small, gather_sparse, gather_staged, small_buckets, staged};
+pub use packs::{Gathered, PackBounds, Place, gather_small, gather_sparse, gather_staged, gather_staged_from, small_buckets, staged};

@@ -367,6 +367,20 @@ impl State {
         self.layers.read().staging.lacking()
     }
 
+    /// Gives up staged stripes whose bytes the log did not show: reading them fails from now on. How many.
+    pub(crate) fn give_up_lacking(&self) -> usize {
+        let mut layers = self.layers.write();
+        let lost = layers.staging.give_up();
+        self.staged_changed(&layers, true, false);
+        lost
+    }
+
+    /// Of these stripes those whose bytes were not given up.
+    pub(crate) fn without_lost(&self, ids: Vec<(u64, StripeId)>) -> Vec<StripeId> {
+        let layers = self.layers.read();
+        ids.into_iter().map(|(_, id)| id).filter(|id| !layers.staging.is_lost(*id)).collect()
+    }
+
     /// Whether so many inline bytes more are within the bounds of memory and of the log.
     pub(crate) fn staged_room(&self, bytes: usize) -> bool {
         let taken = self.staged_bytes.load(Ordering::Relaxed) + self.arriving_bytes.load(Ordering::Relaxed);

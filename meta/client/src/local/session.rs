@@ -94,7 +94,7 @@ impl Meta for LocalSession {
             if let Err(blocked) = inner.ask(state, ino, Asker { caching: false, ..asker }, Ask::Look, None) {
                 return Ok(Err(blocked));
             }
-            let staged = |id| state.staged.get(&id).cloned();
+            let staged = |id| state.staged.get(&id).cloned().map(read::StagedBytes::Kept);
             Ok(Ok(read::extents(&state.kv, ino, chunks.clone(), &staged).map_err(failed)??))
         }))
     }

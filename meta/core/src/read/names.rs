@@ -66,8 +66,16 @@ fn readdir_in(kv: &dyn KvRead, dir: InodeId, after: u64, entries_max: usize) -> 
     Ok(entries)
 }
 
+/// What became of the bytes of a staged stripe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StagedBytes {
+    Kept(Bytes),
+    /// Nobody has them any more, and that was accepted.
+    Lost,
+}
+
 /// Staged bytes, from whoever keeps them.
-pub type Staged<'a> = &'a dyn Fn(StripeId) -> Option<Bytes>;
+pub type Staged<'a> = &'a dyn Fn(StripeId) -> Option<StagedBytes>;
 
 /// The map of the chunks in `chunks`, in file order. No extent crosses a chunk's border. Empty for what is no file.
 pub fn extents(kv: &dyn KvRead, ino: InodeId, chunks: Range<u32>, staged: Staged) -> Result<MetaResult<Vec<MappedExtent>>, StateError> {
@@ -89,7 +97,11 @@ fn extents_in(kv: &dyn KvRead, ino: InodeId, chunks: Range<u32>, staged: Staged)
             _ => &known.insert((p.stripe, stripes::find(kv, p.stripe)?)).1,
         };
         let inline = match at.staged {
-            true => Some(staged(p.stripe).ok_or_else(|| broken(format!("the bytes of {} are staged and not there", p.stripe)))?),
+            true => match staged(p.stripe).ok_or_else(|| broken(format!("the bytes of {} are staged and not there", p.stripe)))? {
+                StagedBytes::Kept(bytes) => Some(bytes),
+                // A stripe without shards and without bytes: whoever reads it fails, and others of the map are read.
+                StagedBytes::Lost => None,
+            },
             false => None,
         };
         mapped.push(MappedExtent {

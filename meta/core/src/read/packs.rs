@@ -93,14 +93,19 @@ impl<'a> Gathering<'a> {
     }
 }
 
-/// Keys of one family from `from` on, until `take` breaks.
-fn visit(
+/// Keys of one family, until `take` breaks.
+fn visit(kv: &dyn KvRead, family: &[u8], take: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, StateError>) -> Result<(), StateError> {
+    visit_to(kv, family, &keys::end_of(family), take)
+}
+
+fn visit_to(
     kv: &dyn KvRead,
     from: &[u8],
+    end: &[u8],
     mut take: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, StateError>,
 ) -> Result<(), StateError> {
     let (mut failed, mut left) = (Ok(()), VISITS_MAX);
-    kv.scan(from, &keys::end_of(from), &mut |k, v| {
+    kv.scan(from, end, &mut |k, v| {
         if left == 0 {
             return ControlFlow::Break(());
         }
@@ -151,11 +156,24 @@ pub fn staged(kv: &dyn KvRead) -> Result<MetaResult<Vec<(u64, StripeId)>>, State
 
 /// The oldest staged stripe, and what follows of the same bucket.
 pub fn gather_staged(kv: &dyn KvRead, bounds: PackBounds) -> Result<MetaResult<Option<Gathered>>, StateError> {
+    gather_staged_from(kv, bounds, 0, &|_| false)
+}
+
+/// The same from a log index on, passing over those whose bytes are `lost`.
+pub fn gather_staged_from(
+    kv: &dyn KvRead,
+    bounds: PackBounds,
+    index: u64,
+    lost: &dyn Fn(StripeId) -> bool,
+) -> Result<MetaResult<Option<Gathered>>, StateError> {
     let mut g = Gathering::new(kv, bounds);
-    visit(kv, &keys::family(keys::STAGED), |k, _| {
+    let end = keys::end_of(&keys::family(keys::STAGED));
+    visit_to(kv, &keys::staged(index, StripeId::default()), &end, |k, _| {
         let (_, id) = keys::parse_staged(k).ok_or_else(other_form)?;
-        let record = g.record(id)?;
-        g.take(id, &record, None);
+        if !lost(id) {
+            let record = g.record(id)?;
+            g.take(id, &record, None);
+        }
         Ok(goes_on(g.is_full()))
     })?;
     g.finish()

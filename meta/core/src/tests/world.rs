@@ -219,7 +219,7 @@ impl World {
     }
 
     pub fn extents(&self, ino: InodeId) -> Vec<MappedExtent> {
-        let staged = |id| self.staged.get(&id).map(|(_, data)| data.clone());
+        let staged = |id| self.staged.get(&id).map(|(_, data)| read::StagedBytes::Kept(data.clone()));
         read::extents(&self.kv, ino, 0..u32::MAX, &staged).unwrap().unwrap()
     }
 

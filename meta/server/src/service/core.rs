@@ -29,6 +29,8 @@ pub(crate) struct Core {
     pub opens: Opens,
     pub sessions: Mutex<BTreeMap<SessionId, Arc<Session>>>,
     pub work: Work,
+    /// What the start could not make sure of, a sentence each.
+    pub notes: Mutex<Vec<String>>,
 }
 
 fn log_error(e: LogError) -> MetaError {

@@ -82,10 +82,11 @@ impl Service {
         let file = disk.open(&superblock::state_path(&dir), Open::Existing)?;
         let state = State::open(Store::open(file, config.state.cache_bytes, log.log.blocking)?, config.state.clone(), metrics.clone())?;
         let wal = superblock::wal_path(&dir);
+        let accept_stale = log.mirrors.accept_stale;
         let log = raft::Config { create: false, ..log };
         let log = raft::open(disk, vec![wal], log, clock.clone(), state.clone()).await?;
         let service = Self::assemble(state, log, clock, config, metrics);
-        service.begin().await?;
+        service.begin(accept_stale).await?;
         Ok(service)
     }
 
@@ -119,12 +120,14 @@ impl Service {
             opens: Opens::default(),
             sessions: Mutex::default(),
             work: Work::default(),
+            notes: Mutex::default(),
         };
         Arc::new(Self { core: Arc::new(core) })
     }
 
-    /// Waits until the log leads, ends the sessions of former runs, starts the background work.
-    async fn begin(&self) -> Result<(), OpenError> {
+    /// Waits until the log leads, ends the sessions of former runs, starts the background work. `accept_stale`: goes on without staged bytes
+    /// that the log lacks.
+    async fn begin(&self, accept_stale: bool) -> Result<(), OpenError> {
         let core = &self.core;
         let leads = async {
             while let Err(e) = core.log.may_read() {
@@ -148,7 +151,16 @@ impl Service {
         if lacking > 0 {
             let why =
                 format!("the metadata log lacks the bytes of {lacking} small writes that no pack has: it was cut short or is another");
-            return Err(OpenError::Refused(why));
+            if !accept_stale {
+                return Err(OpenError::Refused(format!(
+                    "{why}; bring back the device with the newest copy of the log, or start with --accept-stale, which gives those bytes up"
+                )));
+            }
+            core.state.give_up_lacking();
+            let note =
+                format!("{why}. Reading them fails with EIO; a start needs --accept-stale until their files are overwritten or deleted");
+            tracing::error!("{note}");
+            core.notes.lock().push(note);
         }
         core.start_orphans();
         Ok(())
@@ -178,7 +190,8 @@ impl Service {
             staged.extend(core.state.staged_all().into_iter().map(|i| (i.stripe, i)));
             // What came after the one look and was packed before the other is not known: another moment is taken.
             let listed = read::staged(&Rows(&rows))??;
-            let bytes: Option<Vec<Inline>> = listed.iter().map(|(_, id)| staged.remove(id)).collect();
+            let listed = core.state.without_lost(listed);
+            let bytes: Option<Vec<Inline>> = listed.iter().map(|id| staged.remove(id)).collect();
             if let Some(bytes) = bytes {
                 let head = Head { cluster, applied: mark.applied, wall_ns: core.clock.wall_ns(), tail: mark.tail };
                 return Ok(Export::new(head, rows, bytes));

@@ -101,7 +101,7 @@ impl Service {
             evictions: core.metrics.evictions.get(),
             checkpoints: core.metrics.checkpoints.get(),
             mirrors: core.log.mirrors(),
-            notes: core.log.notes(),
+            notes: core.log.notes().into_iter().chain(core.notes.lock().clone()).collect(),
         }
     }
 

@@ -7,8 +7,10 @@ use super::overlay::{Overlay, Rows};
 use super::staging::Staging;
 use super::store::{Mark, Snapshot, SnapshotRange};
 use bytes::Bytes;
+use holdfast_meta_core::read::{self, Gathered, PackBounds, StagedBytes};
 use holdfast_meta_core::{Kv, KvRead, StateError};
 use holdfast_objstore_proto::StripeId;
+use holdfast_objstore_proto::meta::MetaResult;
 use std::iter::Peekable;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -29,9 +31,19 @@ pub(crate) struct Layers {
 
 impl Layers {
     /// Inline bytes of a stripe that is staged.
-    pub(crate) fn staged(&self, id: StripeId) -> Option<Bytes> {
-        self.staging.get(id)
+    pub(crate) fn staged(&self, id: StripeId) -> Option<StagedBytes> {
+        match self.staging.get(id) {
+            Some(bytes) => Some(StagedBytes::Kept(bytes)),
+            None => self.staging.is_lost(id).then_some(StagedBytes::Lost),
+        }
     }
+
+    /// The oldest staged stripes of one bucket that can be packed.
+    pub(crate) fn gather_staged(&self, bounds: PackBounds) -> Result<MetaResult<Option<Gathered>>, StateError> {
+        let Some(oldest) = self.staging.hold() else { return Ok(Ok(None)) };
+        read::gather_staged_from(self, bounds, oldest, &|id| self.staging.is_lost(id))
+    }
+
     pub(super) fn overlay_bytes(&self) -> usize {
         self.active.bytes() + self.sealed.as_ref().map_or(0, |s| s.bytes())
     }

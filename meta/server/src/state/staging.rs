@@ -26,6 +26,8 @@ fn log_bytes_of(command_bytes: usize) -> u64 {
 pub(crate) struct Staging {
     stripes: BTreeMap<StripeId, Kept>,
     order: BTreeSet<(u64, StripeId)>,
+    /// Listed, and their bytes are nowhere: they are not counted, nor waited for.
+    lost: BTreeSet<StripeId>,
     bytes: usize,
     /// Bytes in the log of all commands applied since the start, behind those that the log showed again.
     log_bytes: u64,
@@ -83,6 +85,7 @@ impl Staging {
     }
 
     fn remove(&mut self, id: StripeId) {
+        self.lost.remove(&id);
         if let Some(old) = self.stripes.remove(&id) {
             self.order.remove(&(old.index, id));
             self.bytes -= old.data.map_or(0, |d| d.len());
@@ -121,6 +124,18 @@ impl Staging {
     /// Stripes whose bytes the log has not shown.
     pub(crate) fn lacking(&self) -> usize {
         self.stripes.values().filter(|k| k.data.is_none()).count()
+    }
+
+    /// Gives up those whose bytes the log has not shown; how many.
+    pub(crate) fn give_up(&mut self) -> usize {
+        let lacking: Vec<StripeId> = self.stripes.iter().filter(|(_, k)| k.data.is_none()).map(|(id, _)| *id).collect();
+        lacking.iter().for_each(|id| self.remove(*id));
+        self.lost.extend(&lacking);
+        lacking.len()
+    }
+
+    pub(crate) fn is_lost(&self, id: StripeId) -> bool {
+        self.lost.contains(&id)
     }
 
     pub(crate) fn get(&self, id: StripeId) -> Option<Bytes> {

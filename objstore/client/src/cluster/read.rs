@@ -34,6 +34,9 @@ impl Cluster {
 
     /// Reads from OSDs, whatever the cache holds.
     pub(crate) async fn read_osds(&self, stripe: &Arc<StripeMeta>, range: Range<u32>) -> Result<Vec<Bytes>> {
+        if stripe.is_bare() {
+            return Err(Error::Lost { stripe: stripe.id, why: "its bytes were with the metadata, which has lost them".into() });
+        }
         let mut faults = Faults::new();
         // The usual small read is one call and needs no room for what could go wrong.
         if let Some(piece) = self.only_piece(stripe, &range) {

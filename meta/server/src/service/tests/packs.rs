@@ -1,6 +1,6 @@
 //! Small writes that travel inline: packed in the background, found again after any end, never in the way of the log.
 
-use super::restart::{make, open_with};
+use super::restart::{CLUSTER, empty_log, make, open_stale, open_with};
 use super::rig::*;
 use crate::{Config, PackStore, PackWrite, Service, StateConfig, StripeReaper};
 use bytes::Bytes;
@@ -21,6 +21,8 @@ pub struct Store {
     stripes: Mutex<BTreeMap<StripeId, Bytes>>,
     writes: AtomicUsize,
     broken: AtomicBool,
+    /// Writes hang.
+    hangs: AtomicBool,
 }
 
 /// The service's two ways to it.
@@ -31,6 +33,9 @@ impl PackStore for To {
         Box::pin(async move {
             // As devices do: it is there before it is answered.
             tokio::task::yield_now().await;
+            if self.0.hangs.load(Ordering::SeqCst) {
+                std::future::pending::<()>().await;
+            }
             if self.0.broken.load(Ordering::SeqCst) {
                 return Err("the test says so".into());
             }
@@ -209,6 +214,59 @@ async fn what_cannot_be_packed_is_written_to_the_log_anew_and_lets_go_of_old_ent
     store.broken.store(false, Ordering::SeqCst);
     until("it is packed in the end", || service.status().stats.staged == 0).await;
     assert_eq!(a.bytes(f, &store).await.expect("reads")[..4], *b"kept");
+}
+
+#[tokio::test]
+async fn a_device_that_hangs_does_not_keep_the_log_from_letting_go_and_the_end_of_the_packer_ends_inline_writes() {
+    let state = StateConfig { held_bytes_max: 100 << 10, ..StateConfig::default() };
+    let service = Service::in_memory_with(Config { state, ..quick() }, Arc::new(clock()));
+    let store = Arc::new(Store::default());
+    store.hangs.store(true, Ordering::SeqCst);
+    store.serve(&service);
+    let a = Client::mount(&service, "a").await;
+    let root = home(&a).await;
+    let f = a.file(root, "f").await;
+    a.send(f, 0, b"kept").await.expect("sends");
+    for _ in 0..30 {
+        publish(&*a.meta, f, 10).await.expect("publishes");
+    }
+    until("it is staged anew", || service.metrics().restaged_bytes.get() > 0 && service.status().held_bytes < 100 << 10).await;
+    assert_eq!(a.bytes(f, &store).await.expect("reads")[..4], *b"kept");
+    assert!(a.meta.inline_room(1));
+    service.core.stop_work().await;
+    assert!(!a.meta.inline_room(1), "nobody packs here any more");
+}
+
+#[tokio::test]
+async fn a_start_that_accepts_it_goes_on_without_bytes_the_log_has_lost() {
+    let disk = SimDisk::new(12);
+    make(&disk).await.expect("formats");
+    let service = open_with(&disk, lazy()).await.expect("opens");
+    let a = Client::mount(&service, "a").await;
+    let root = home(&a).await;
+    let f = a.file(root, "f").await;
+    a.send(f, 0, b"lost").await.expect("sends");
+    service.shutdown().await.expect("stops in order");
+    // The state goes on with a new log, which has none of the entries before.
+    let disk = disk.kill();
+    empty_log(&disk).await;
+    let refused = open_with(&disk, lazy()).await.err().expect("bytes are missing").to_string();
+    assert!(refused.contains("1 small writes") && refused.contains("--accept-stale"), "{refused}");
+    let service = open_stale(&disk.kill(), quick()).await.expect("opens without them");
+    assert!(service.status().notes.iter().any(|n| n.contains("1 small writes")), "{:?}", service.status().notes);
+    let store = Arc::new(Store::default());
+    store.serve(&service);
+    let b = Client::mount(&service, "b").await;
+    b.send(f, 8192, b"new").await.expect("sends");
+    until("what is left is packed", || service.status().stats.staged == 1).await;
+    assert_eq!(service.status().held_bytes, 0);
+    let map = b.meta.extents(f, 0..1).await.expect("reads");
+    assert!(map[0].inline.is_none() && map[0].stripe.is_bare(), "the lost bytes are told apart");
+    assert_eq!(store.get(map[1].stripe.id, map[1].stripe_offset..map[1].stripe_offset + 3).as_deref(), Some(&b"new"[..]));
+    service.export(CLUSTER).await.expect("exports what is left");
+    b.unlink(root, "f").await.expect("unlinks");
+    until("nothing is listed", || service.status().stats.staged == 0).await;
+    service.shutdown().await.expect("stops");
 }
 
 #[tokio::test]

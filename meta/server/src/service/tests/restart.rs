@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-const CLUSTER: [u8; 16] = [9; 16];
+pub const CLUSTER: [u8; 16] = [9; 16];
 
 fn log_config() -> raft::Config {
     let mut c = raft::Config::new(77, false);
@@ -34,6 +34,33 @@ pub async fn open(disk: &SimDisk) -> Result<Arc<Service>, OpenError> {
 }
 
 pub async fn open_with(disk: &SimDisk, config: crate::Config) -> Result<Arc<Service>, OpenError> {
+    open_log(disk, config, log_config()).await
+}
+
+/// With what `--accept-stale` says.
+pub async fn open_stale(disk: &SimDisk, config: crate::Config) -> Result<Arc<Service>, OpenError> {
+    let mut log = log_config();
+    log.mirrors.accept_stale = true;
+    open_log(disk, config, log).await
+}
+
+/// Makes a new log behind the state, as a restored one has.
+pub async fn empty_log(disk: &SimDisk) {
+    let wal = crate::superblock::wal_path(Path::new("meta"));
+    for file in disk.list(&wal).expect("lists") {
+        disk.remove(&wal.join(file)).expect("removes");
+    }
+    let file = disk.open(&crate::superblock::state_path(Path::new("meta")), holdfast_objstore_base::disk::Open::Existing).expect("opens");
+    let mut log = log_config();
+    let store = crate::state::Store::open(file, 1 << 20, log.log.blocking).expect("opens");
+    let state = crate::state::State::open(store, StateConfig::default(), crate::Metrics::default()).expect("opens");
+    (log.create, log.mirrors.behind_state) = (true, true);
+    let log = raft::open(Arc::new(disk.clone()), vec![wal], log, Arc::new(clock()), state.clone()).await.expect("makes a log");
+    log.shutdown().await;
+    state.close().await.expect("closes");
+}
+
+async fn open_log(disk: &SimDisk, config: crate::Config, log: raft::Config) -> Result<Arc<Service>, OpenError> {
     let state = StateConfig { overlay_bytes: 256 << 10, overlay_bytes_max: 4 << 20, cache_bytes: 1 << 20, ..StateConfig::default() };
     let deps = Deps {
         disk: Arc::new(disk.clone()),
@@ -41,7 +68,7 @@ pub async fn open_with(disk: &SimDisk, config: crate::Config) -> Result<Arc<Serv
         cluster: Some(CLUSTER),
         clock: Arc::new(clock()),
         config: crate::Config { state, ..config },
-        log: log_config(),
+        log,
     };
     Service::open(deps).await
 }

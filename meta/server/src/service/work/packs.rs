@@ -200,7 +200,7 @@ impl Packer {
 
     /// The next of what is staged, if the oldest of it is no younger than that.
     fn staged_until(&self, newest: u64) -> Result<Option<Gathered>, Fault> {
-        let found = self.core.view(|kv| read::gather_staged(kv, BOUNDS))?;
+        let found = self.core.view(|kv| kv.gather_staged(BOUNDS))?;
         Ok(found.filter(|f| f.places.first().is_some_and(|p| matches!(p.from, Home::Staged { index } if index <= newest))))
     }
 
