@@ -32,6 +32,7 @@ mod error;
 mod evict;
 mod extent;
 mod forgotten;
+mod full;
 mod garbage;
 mod handle;
 mod inline;

@@ -56,6 +56,8 @@ metrics! {
     vfs_inode_waits,
     /// Write errors recorded for handles.
     vfs_write_errors,
+    /// Rounds of publishing because a stripe found no room.
+    vfs_room_publishes,
     /// Stripes superseded before they were published, and deleted.
     vfs_stripes_superseded,
     /// Evictions of the session.

@@ -81,6 +81,8 @@ pub struct Vfs {
     /// Bytes kept with maps.
     pub(crate) inlined: Keeper,
     pub(crate) garbage: Mutex<Garbage>,
+    /// What has landed is being published, because a stripe found no room.
+    pub(crate) making_room: AtomicBool,
     stopping: AtomicBool,
     metrics: Arc<Metrics>,
 }
@@ -127,6 +129,7 @@ impl Vfs {
             maps: Mutex::default(),
             inlined: Keeper::default(),
             garbage: Mutex::default(),
+            making_room: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             metrics: Arc::default(),
             bucket,

@@ -127,6 +127,7 @@ impl Vfs {
     pub(crate) async fn put_stripe(&self, s: &Session, inode: &Inode, data: Vec<Bytes>, chunk: u32) -> Result<Arc<StripeMeta>> {
         let deadline = self.clock.boot_ns().saturating_add(self.config.unavailable_wait.as_nanos() as u64);
         let hint = Hint { bucket: self.bucket.id.0, inode: inode.ino, chunk };
+        let mut full = None;
         loop {
             let id = s.ids.stripe().await.map_err(|e| self.meta_error(s, e))?;
             let write = StripeWrite { id, code: self.bucket.code, data: data.clone(), session: s.id, epoch: s.epoch, hint };
@@ -140,6 +141,7 @@ impl Vfs {
                     s.meta.progress(inode.ino);
                     tokio::time::sleep(RETRY).await
                 }
+                Err(objects::Error::Full) if self.room_may_come(s, inode, &mut full).await => {}
                 Err(e) => return Err(error::from_objects(e)),
             }
         }

@@ -1,7 +1,8 @@
 //! Chunk maps in the state: read, written, cut and freed.
 //!
 //! A chunk's map is one record until it has more than 64 fragments; then its head says `Split` and the pieces are in one record
-//! per 64 KiB block, so that an overwrite rewrites one block's pieces and not the chunk's.
+//! per 64 KiB block, so that an overwrite rewrites one block's pieces and not the chunk's. The head counts the fragments; at half as many
+//! it is one record again.
 //! What always holds: a write touches the records it changes, whatever the size of the file; a map that a truncation
 //! killed (see [`Inode::dead`]) is never seen, and is freed before its chunk is written again.
 
@@ -26,7 +27,7 @@ fn head(kv: &(impl KvRead + ?Sized), ino: InodeId, chunk: u32) -> Result<Option<
 
 fn born(head: &Chunk) -> u64 {
     match head {
-        Chunk::Whole { born, .. } | Chunk::Split { born } => *born,
+        Chunk::Whole { born, .. } | Chunk::Split { born, .. } => *born,
     }
 }
 
@@ -40,7 +41,7 @@ fn put_whole(tx: &mut Tx, ino: InodeId, chunk: u32, born: u64, pieces: Vec<Piece
     } else if pieces.len() <= FRAGMENTS_MAX {
         tx.put(keys::chunk(ino, chunk), encode(&Chunk::Whole { born, pieces }));
     } else {
-        tx.put(keys::chunk(ino, chunk), encode(&Chunk::Split { born }));
+        tx.put(keys::chunk(ino, chunk), encode(&Chunk::Split { born, fragments: pieces.len() as u32 }));
         for (block, pieces) in map::by_block(&pieces, BLOCK) {
             tx.put(keys::chunk_block(ino, chunk, block), encode(&Pieces(pieces)));
         }
@@ -60,6 +61,51 @@ fn put_block(tx: &mut Tx, ino: InodeId, chunk: u32, n: u8, pieces: Vec<Piece>) {
     if pieces.is_empty() { tx.delete(key) } else { tx.put(key, encode(&Pieces(pieces))) }
 }
 
+/// A split chunk while its blocks change.
+struct Split {
+    ino: InodeId,
+    chunk: u32,
+    born: u64,
+    /// Pieces of all blocks, those that go on over a block's border counted once.
+    fragments: u32,
+}
+
+impl Split {
+    fn change(&mut self, tx: &mut Tx, n: u8, change: impl FnOnce(&mut Vec<Piece>)) -> Done<()> {
+        let mut pieces = block(tx, self.ino, self.chunk, n)?;
+        let beside = |n: Option<u8>| n.map_or(Ok(Vec::new()), |n| block(tx, self.ino, self.chunk, n));
+        let (left, right) = (beside(n.checked_sub(1))?, beside((n as u32 + 1 < BLOCKS).then_some(n + 1))?);
+        let joined = |a: Option<&Piece>, b: Option<&Piece>| matches!((a, b), (Some(a), Some(b)) if map::joins(a, b)) as u32;
+        let counted =
+            |p: &[Piece]| p.len() as u32 - joined(left.last(), p.first()) - if p.is_empty() { 0 } else { joined(p.last(), right.first()) };
+        let before = counted(&pieces);
+        change(&mut pieces);
+        self.fragments =
+            (self.fragments + counted(&pieces)).checked_sub(before).ok_or_else(|| broken("a chunk counts too few fragments"))?;
+        put_block(tx, self.ino, self.chunk, n, pieces);
+        Ok(())
+    }
+
+    /// Keeps the count, or changes the form back.
+    fn end(self, tx: &mut Tx) -> Done<()> {
+        let Split { ino, chunk, born, fragments } = self;
+        if fragments as usize > FRAGMENTS_MAX / 2 {
+            tx.put(keys::chunk(ino, chunk), encode(&Chunk::Split { born, fragments }));
+            return Ok(());
+        }
+        let mut all = Vec::new();
+        for n in 0..BLOCKS as u8 {
+            let pieces = block(tx, ino, chunk, n)?;
+            if !pieces.is_empty() {
+                pieces.into_iter().for_each(|p| map::append(&mut all, p));
+                tx.delete(keys::chunk_block(ino, chunk, n));
+            }
+        }
+        put_whole(tx, ino, chunk, born, all);
+        Ok(())
+    }
+}
+
 /// Lays `new` over a chunk's map, in order. `number`: the inode's, for a map that begins here.
 pub(crate) fn write(tx: &mut Tx, ino: InodeId, inode: &Inode, chunk: u32, new: &[Piece], number: u64, net: &mut Net) -> Done<()> {
     let mut found = head(tx, ino, chunk)?;
@@ -69,12 +115,12 @@ pub(crate) fn write(tx: &mut Tx, ino: InodeId, inode: &Inode, chunk: u32, new: &
         found = None;
     }
     match found {
-        Some(Chunk::Split { .. }) => {
+        Some(Chunk::Split { born, fragments }) => {
+            let mut split = Split { ino, chunk, born, fragments };
             for (n, parts) in map::by_block(new, BLOCK) {
-                let mut pieces = block(tx, ino, chunk, n)?;
-                parts.into_iter().for_each(|p| map::overlay(&mut pieces, p, net));
-                put_block(tx, ino, chunk, n, pieces);
+                split.change(tx, n, |pieces| parts.into_iter().for_each(|p| map::overlay(pieces, p, net)))?;
             }
+            split.end(tx)?;
         }
         whole => {
             let (born, mut pieces) = match whole {
@@ -100,14 +146,12 @@ pub(crate) fn cut_from(tx: &mut Tx, ino: InodeId, inode: &Inode, chunk: u32, fro
             map::cut(&mut pieces, from, CHUNK, net);
             put_whole(tx, ino, chunk, born, pieces);
         }
-        Chunk::Split { .. } => {
+        Chunk::Split { born, fragments } => {
+            let mut split = Split { ino, chunk, born, fragments };
             for n in from / BLOCK..BLOCKS {
-                let mut pieces = block(tx, ino, chunk, n as u8)?;
-                if !pieces.is_empty() {
-                    map::cut(&mut pieces, from, CHUNK, net);
-                    put_block(tx, ino, chunk, n as u8, pieces);
-                }
+                split.change(tx, n as u8, |pieces| map::cut(pieces, from, CHUNK, net))?;
             }
+            split.end(tx)?;
         }
     }
     Ok(())
@@ -193,18 +237,7 @@ pub(crate) fn read(
             return Err(broken("blocks of a chunk have no head"));
         };
         if let Some(pieces) = pieces {
-            for p in decode::<Pieces>(v)?.0 {
-                match pieces.last_mut() {
-                    Some(last)
-                        if last.start.checked_add(last.len).is_some()
-                            && last.at.checked_add(last.len).is_some()
-                            && map::joins(last, &p) =>
-                    {
-                        last.len = last.len.saturating_add(p.len);
-                    }
-                    _ => pieces.push(p),
-                }
-            }
+            decode::<Pieces>(v)?.0.into_iter().for_each(|p| map::append(pieces, p));
         }
         Ok(())
     };

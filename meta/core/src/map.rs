@@ -65,9 +65,17 @@ pub(crate) fn overlay(pieces: &mut Vec<Piece>, new: Piece, net: &mut Net) {
     }
 }
 
-/// Whether `b` goes on where `a` ends, in the file and in the stripe.
+/// Whether `b` goes on where `a` ends, in the file and in the stripe. Whatever numbers they hold.
 pub(crate) fn joins(a: &Piece, b: &Piece) -> bool {
-    a.end() == b.start && a.stripe == b.stripe && a.at + a.len == b.at
+    a.start.checked_add(a.len) == Some(b.start) && a.stripe == b.stripe && a.at.checked_add(a.len) == Some(b.at)
+}
+
+/// Adds a piece behind the others, as part of the last one where it goes on.
+pub(crate) fn append(pieces: &mut Vec<Piece>, p: Piece) {
+    match pieces.last_mut() {
+        Some(last) if joins(last, &p) => last.len = last.len.saturating_add(p.len),
+        _ => pieces.push(p),
+    }
 }
 
 /// Cuts pieces at multiples of `block`; the parts by block.

@@ -7,6 +7,7 @@ mod list;
 mod names;
 mod objects;
 mod packs;
+mod ranges;
 
 pub use crate::record::Stats;
 pub use admin::{Orphans, SessionInfo, missing, orphans, retired, sessions, stats, stripe, stripes, stripes_live};
@@ -14,3 +15,4 @@ pub use list::list;
 pub use names::{Staged, StagedBytes, extents, getattr, lookup, parent, readdir, readlink};
 pub use objects::{bucket, buckets, resolve, upload_parts, uploads};
 pub use packs::{Gathered, PackBounds, Place, gather_small, gather_sparse, gather_staged, gather_staged_from, small_buckets, staged};
+pub use ranges::{closed_ranges, held_in};

@@ -183,6 +183,8 @@ pub(crate) enum Chunk {
     /// The pieces are in one record per 64 KiB block.
     Split {
         born: u64,
+        /// Pieces in all of them; one that goes on over a block's border counts once.
+        fragments: u32,
     },
 }
 

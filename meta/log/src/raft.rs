@@ -50,6 +50,9 @@ use wal::Wal;
 /// Proposals answered neither way yet, at most; more wait.
 const PROPOSALS_MAX: u32 = 4096;
 
+/// Bytes written since the last checkpoint that call for another where the device has no room for the log to grow.
+const TIGHT_BYTES: u64 = 1 << 20;
+
 /// Bytes of the largest command.
 pub const COMMAND_BYTES_MAX: usize = store::RECORD_BYTES_MAX;
 
@@ -77,6 +80,38 @@ pub struct Config {
 }
 
 impl Config {
+    /// The same for a device of `total` bytes: on a small one the log takes a small part.
+    pub fn sized(mut self, total: u64) -> Self {
+        let mib = |n: u64| n << 20;
+        // What commands that free room may take on a device that others have filled, until a checkpoint gives some back.
+        self.log.segments_ahead = 2;
+        self.log.segment_bytes = match total {
+            t if t < mib(1024) => mib(5),
+            t if t < mib(8192) => mib(8),
+            _ => mib(16),
+        };
+        self.checkpoint_bytes = (total / 128).clamp(mib(4), mib(64));
+        self.wal_bytes_max = self.checkpoint_bytes
+            * match total {
+                t if t < mib(1024) => 2,
+                t if t < mib(8192) => 3,
+                _ => 4,
+            };
+        let bytes = self.wal_bytes_max + self.checkpoint_bytes + self.held_bytes_max();
+        self.log.segments_max = (bytes / self.log.segment_bytes) as u32 + 3 + self.log.segments_ahead;
+        self
+    }
+
+    /// Bytes of entries that may be kept beyond a checkpoint, in a log that was [`Config::sized`].
+    pub fn held_bytes_max(&self) -> u64 {
+        self.wal_bytes_max / 2
+    }
+
+    /// Bytes its files may take.
+    pub fn bytes_max(&self) -> u64 {
+        self.log.segments_max as u64 * self.log.segment_bytes
+    }
+
     /// The defaults, for a new cluster (`create`) or a known one.
     pub fn new(id: u128, create: bool) -> Self {
         let mut log = log::Config::wal();
@@ -309,6 +344,15 @@ impl MetaLog for RaftLog {
         self.wal.mirrors.notes.clone()
     }
 
+    fn tight(&self) -> bool {
+        let tight = self.wal.tight();
+        if tight {
+            // A checkpoint gives segments back.
+            self.wal.grown.notify_one();
+        }
+        tight
+    }
+
     fn shutdown(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             // New proposals are refused. Those on their way are ahead of this blank entry, so they have their answers when it has
@@ -358,7 +402,8 @@ async fn checkpoint_when_grown(raft: Raft<Types, Machine>, wal: Arc<Wal>, shared
         if wal.health.failure().is_some() {
             return;
         }
-        if wal.state.lock().bytes < wal.checkpoint_bytes || shared.building.swap(true, Ordering::AcqRel) {
+        let (bytes, tight) = (wal.state.lock().bytes, wal.tight());
+        if bytes < wal.checkpoint_bytes && !(tight && bytes >= TIGHT_BYTES) || shared.building.swap(true, Ordering::AcqRel) {
             continue;
         }
         if raft.trigger().snapshot().await.is_err() {

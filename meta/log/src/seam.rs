@@ -64,6 +64,10 @@ pub trait MetaLog: Send + Sync + 'static {
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
+    /// The device has no room for the log to grow: only commands that free room should be proposed until this is false again.
+    fn tight(&self) -> bool {
+        false
+    }
     /// Stops in order: nothing is in flight afterwards.
     fn shutdown(&self) -> BoxFuture<'_, ()>;
 }

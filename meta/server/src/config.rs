@@ -15,7 +15,7 @@ pub struct Config {
     pub recall_total: Duration,
     /// Sessions at once.
     pub sessions_max: usize,
-    /// Retired stripes are deleted this long after they were retired, so that reads in flight find them.
+    /// Retired stripes are deleted this long after they were retired, many at a time; sooner where space is short.
     pub stripe_grace: Duration,
     /// An inode that lost its last name can still be opened this long by who had found the name before.
     pub orphan_grace: Duration,
@@ -29,6 +29,8 @@ pub struct Config {
     pub pack_delay: Duration,
     /// Small stripes older than this are gathered into packs, looked for this often too.
     pub pack_cold: Duration,
+    /// Bytes kept back for the state's file on a device that fills up. 0: none.
+    pub ballast_bytes: u64,
     /// How long a start waits for the log to lead.
     pub lead_timeout: Duration,
 }
@@ -65,6 +67,7 @@ impl Default for Config {
             pack_idle: Duration::from_millis(300),
             pack_delay: Duration::from_secs(5),
             pack_cold: Duration::from_secs(600),
+            ballast_bytes: 0,
             lead_timeout: Duration::from_secs(60),
         }
     }

@@ -4,6 +4,7 @@
 //! nothing any more.
 //! What it leaves out: POSIX and S3 rules (their doors), data (the object cluster), RPC (callers are in this process).
 
+mod ballast;
 mod config;
 mod dump;
 mod format;

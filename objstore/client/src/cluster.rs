@@ -12,10 +12,12 @@ mod delete;
 mod encoded;
 mod flush;
 mod late;
+mod pace;
 mod plan;
 mod prefetch;
 mod put;
 mod read;
+mod readers;
 mod rebuild;
 mod recent;
 mod reencode;
@@ -26,7 +28,7 @@ mod write;
 
 pub use config::Config;
 
-use crate::{CountingSink, Metrics, Objects, RepairSink, Result, StripeWrite, UsableSpace};
+use crate::{CountingSink, Metrics, Objects, RepairSink, Result, Returning, StripeWrite, UsableSpace};
 use bytes::Bytes;
 use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_base::budget::Budget;
@@ -35,7 +37,8 @@ use holdfast_objstore_proto::{Code, OsdId, StripeMeta};
 use parking_lot::RwLock;
 use slot::{Slot, Slots};
 use std::ops::Range;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
+use tokio::sync::Notify;
 
 pub struct Cluster {
     me: Weak<Cluster>,
@@ -48,6 +51,10 @@ pub struct Cluster {
     late: Arc<late::Late>,
     cache: cache::Cache,
     repair: Arc<dyn RepairSink>,
+    returning: OnceLock<Arc<dyn Returning>>,
+    /// Rung by each deletion.
+    deleted: Notify,
+    readers: readers::Readers,
 }
 
 impl Cluster {
@@ -72,6 +79,9 @@ impl Cluster {
             late: Arc::new(late::Late::default()),
             cache,
             repair,
+            returning: OnceLock::new(),
+            deleted: Notify::new(),
+            readers: readers::Readers::default(),
         })
     }
 

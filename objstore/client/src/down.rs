@@ -3,8 +3,8 @@
 //! What always holds: every call fails with `Down` and the reason; it has no space.
 
 use holdfast_objstore_base::BoxFuture;
-use holdfast_objstore_proto::shard::{Error, OsdSpace, Result, ShardHead, ShardKey, ShardPut, ShardRead, ShardService};
-use holdfast_objstore_proto::{OsdId, StripeId};
+use holdfast_objstore_proto::shard::{Error, OsdSpace, Result, ShardHead, ShardKey, ShardPut, ShardRead, ShardService, Stamp};
+use holdfast_objstore_proto::{OsdId, StripeId, StripeRange};
 
 /// An OSD that was lost, or refused to start.
 #[derive(Debug, Clone)]
@@ -41,6 +41,12 @@ impl ShardService for DownOsd {
         self.fail()
     }
     fn drop_shards(&self, _: Vec<ShardKey>) -> BoxFuture<'_, Result<()>> {
+        self.fail()
+    }
+    fn fence(&self, _: Vec<StripeRange>) -> BoxFuture<'_, Result<()>> {
+        self.fail()
+    }
+    fn retire(&self, _: StripeRange, _: Vec<StripeId>, _: Stamp) -> BoxFuture<'_, Result<u64>> {
         self.fail()
     }
     fn list(&self, _: Option<ShardKey>, _: usize) -> BoxFuture<'_, Result<Vec<ShardKey>>> {

@@ -10,6 +10,7 @@ pub mod fake;
 mod metrics;
 pub mod objects;
 mod repair;
+mod returning;
 mod upkeep;
 mod watched;
 
@@ -19,5 +20,6 @@ pub use fake::Fake;
 pub use metrics::Metrics;
 pub use objects::*;
 pub use repair::{CountingSink, RepairSink, ShardFault};
+pub use returning::Returning;
 pub use upkeep::{Examined, Rebuild, Standing, Upkeep};
 pub use watched::Watched;

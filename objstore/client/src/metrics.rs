@@ -96,6 +96,10 @@ metrics! {
     reencoded_stripes,
     /// Stripes deleted
     deletes,
+    /// Writes that went to OSDs whose cleaning is behind, and may have waited for it
+    paced_writes,
+    /// Waits of writes for space that was about to come back
+    full_waits,
     /// OSDs skipped by a delete because they are out of service; reconciling deletes there later
     deletes_skipped,
 }

@@ -6,8 +6,8 @@
 
 use futures::FutureExt;
 use holdfast_objstore_base::BoxFuture;
-use holdfast_objstore_proto::shard::{Error, OsdSpace, Result, ShardHead, ShardKey, ShardPut, ShardRead, ShardService};
-use holdfast_objstore_proto::{OsdId, StripeId};
+use holdfast_objstore_proto::shard::{Error, OsdSpace, Result, ShardHead, ShardKey, ShardPut, ShardRead, ShardService, Stamp};
+use holdfast_objstore_proto::{OsdId, StripeId, StripeRange};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -120,6 +120,25 @@ impl ShardService for Watched {
     }
     fn verify(&self, key: ShardKey) -> BoxFuture<'_, Result<ShardHead>> {
         self.watch(self.inner.verify(key))
+    }
+    fn fence(&self, ranges: Vec<StripeRange>) -> BoxFuture<'_, Result<()>> {
+        self.watch(self.inner.fence(ranges))
+    }
+    fn retire(&self, range: StripeRange, live: Vec<StripeId>, stamp: Stamp) -> BoxFuture<'_, Result<u64>> {
+        self.watch(self.inner.retire(range, live, stamp))
+    }
+    fn pace(&self, bytes: u64) -> BoxFuture<'_, ()> {
+        // Waiting for cleaning is no sign of a sick device; a write does not wait for one that was given up.
+        Box::pin(async move {
+            let told = self.told.notified();
+            if self.down().is_some() {
+                return;
+            }
+            tokio::select! {
+                () = self.inner.pace(bytes) => {}
+                () = told => {}
+            }
+        })
     }
     fn list(&self, after: Option<ShardKey>, limit: usize) -> BoxFuture<'_, Result<Vec<ShardKey>>> {
         self.watch(self.inner.list(after, limit))

@@ -37,4 +37,4 @@ pub use format::head::{Head, KIND_MAX, META_BYTES_MAX, META_BYTES_ONE_BLOCK, PAY
 pub use format::{Location, Position};
 pub use open::{Recovered, Visitor};
 pub use state::{Counters, Log, SegmentInfo, Space};
-pub use writer::{Append, Appended};
+pub use writer::{Append, Appended, Need};

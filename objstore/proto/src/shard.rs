@@ -1,7 +1,7 @@
 //! The shard protocol: what a client asks of one OSD. An OSD knows no files and no erasure code, and talks to no other.
 
 use crate::stripe::shard_bytes;
-use crate::{Code, Codec, InodeId, OsdId, SessionEpoch, SessionId, StripeId};
+use crate::{Code, Codec, InodeId, OsdId, SessionEpoch, SessionId, StripeId, StripeRange};
 use bytes::Bytes;
 use holdfast_objstore_base::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,14 @@ use std::sync::Arc;
 pub struct ShardKey {
     pub stripe: StripeId,
     pub shard: u8,
+}
+
+impl ShardKey {
+    /// The greatest key below every key of a stripe: to list from it on. `None` for the first stripe there can be.
+    pub fn before(stripe: StripeId) -> Option<ShardKey> {
+        let id = u128::from_be_bytes(stripe.to_bytes()).checked_sub(1)?;
+        Some(ShardKey { stripe: StripeId::from_bytes(id.to_be_bytes()), shard: u8::MAX })
+    }
 }
 
 impl std::fmt::Display for ShardKey {
@@ -75,8 +83,19 @@ pub struct OsdSpace {
     pub live: u64,
     /// Segments in use, live and dead bytes alike.
     pub used: u64,
-    /// What may still be appended before ENOSPC (the reserve is already taken off).
+    /// What may still be appended before ENOSPC: the reserve is taken off, and what cleaning can win back is counted.
     pub free: u64,
+    /// Bytes that cleaning has to move before there is as much free room as it keeps: its debt. 0 while there is.
+    pub debt: u64,
+}
+
+/// Orders what metadata says of one range: an OSD that has seen a higher one refuses a lower.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Stamp {
+    /// Raised by each restore of the metadata.
+    pub incarnation: u32,
+    /// A command that was applied when the list was made.
+    pub index: u64,
 }
 
 /// Named by what the caller can do.
@@ -97,6 +116,9 @@ pub enum Error {
     /// The writer's epoch or stripe range is retired.
     #[error("{osd}: shard {key} belongs to a retired range")]
     Fenced { osd: OsdId, key: ShardKey },
+    /// The list is older than one this OSD has seen: make a new one.
+    #[error("{osd} has seen a newer list of live stripes")]
+    Stale { osd: OsdId },
 }
 
 pub type Result<T> = std::result::Result<T, Error>;
@@ -129,9 +151,45 @@ pub trait ShardService: Send + Sync + 'static {
             Ok(head)
         })
     }
+    /// Refuses from now on every put of a stripe in `ranges`, which no session may publish any more; puts of [`TASK_SESSION`] are let
+    /// through. Stable when it returns; may be repeated. By default nothing is refused.
+    fn fence(&self, ranges: Vec<StripeRange>) -> BoxFuture<'_, Result<()>> {
+        let _ = ranges;
+        Box::pin(std::future::ready(Ok(())))
+    }
+    /// Fences `range`, then drops every stripe of it that is held and not in `live`; answers how many, once it is durable. `Stale` when
+    /// a list with a higher stamp has come before.
+    fn retire(&self, range: StripeRange, live: Vec<StripeId>, stamp: Stamp) -> BoxFuture<'_, Result<u64>> {
+        let _ = stamp;
+        Box::pin(async move {
+            self.fence(vec![range]).await?;
+            let (mut garbage, mut after) = (Vec::new(), ShardKey::before(range.first));
+            loop {
+                let page = self.list(after, 512).await?;
+                after = page.last().copied();
+                let held = page.iter().map(|k| k.stripe).take_while(|s| range.contains(*s));
+                garbage.extend(held.filter(|s| !live.contains(s)));
+                if page.last().is_none_or(|k| !range.contains(k.stripe)) {
+                    break;
+                }
+            }
+            garbage.dedup();
+            let dropped = garbage.len() as u64;
+            self.delete(garbage).await?;
+            self.flush().await?;
+            Ok(dropped)
+        })
+    }
     /// Held keys greater than `after`, in order, at most `limit`.
     fn list(&self, after: Option<ShardKey>, limit: usize) -> BoxFuture<'_, Result<Vec<ShardKey>>>;
     fn space(&self) -> OsdSpace;
+    /// Waits while cleaning is behind, the longer the less room is left, and returns at once when nothing could come of
+    /// waiting. To be called before a client's put of `bytes`, outside of any time that counts against the OSD; deletes, repair and
+    /// cleaning itself never call it. Cancel-safe.
+    fn pace(&self, bytes: u64) -> BoxFuture<'_, ()> {
+        let _ = bytes;
+        Box::pin(std::future::ready(()))
+    }
     /// Why the OSD is out of service, if it is.
     fn failure(&self) -> Option<String>;
     /// OSDs with the same number share one device flush (see `base::disk`).

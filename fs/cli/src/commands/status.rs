@@ -22,6 +22,9 @@ fn table(s: &Value) -> String {
     if let Some(why) = s["reasons"].as_array().filter(|r| !r.is_empty()) {
         why.iter().for_each(|w| line("", text(w)));
     }
+    if let Some(warnings) = s["warnings"].as_array() {
+        warnings.iter().for_each(|w| line("warning", text(w)));
+    }
     line("cluster", text(&s["cluster"]));
     line("code", format!("{} (kernel {})", text(&s["code"]), text(&s["codec_kernel"])));
     line("s3", text(&s["address"]));
@@ -45,6 +48,16 @@ fn table(s: &Value) -> String {
         let lag = copies.iter().filter_map(|c| c["lag_records"].as_u64()).max().unwrap_or(0);
         let whole = copies.iter().filter(|c| c["role"] == "copy").count();
         line("log", format!("{whole} copies on {} devices, {lag} records behind", copies.len()));
+    }
+    if s["debt"]["cleaning_bytes"].as_u64().is_some_and(|b| b > 0) || s["debt"]["deleting"].as_u64().is_some_and(|n| n > 0) {
+        line(
+            "",
+            format!(
+                "{} to be moved by cleaning, {} stripes and files to be deleted",
+                size(&s["debt"]["cleaning_bytes"]),
+                text(&s["debt"]["deleting"])
+            ),
+        );
     }
     line("repair", repair_line(&s["repair"]));
     line("scrub", scrub_line(&s["scrub"]));

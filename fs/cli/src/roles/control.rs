@@ -1,6 +1,7 @@
 //! What the control channel shows of a running cluster.
 
 use super::data::Running;
+use super::debt::{Debt, Fullness};
 use super::images::{self, Images};
 use super::mirrors;
 use super::osds::{Change, settle};
@@ -81,7 +82,7 @@ impl Control for Cluster {
             reasons.push(format!("metadata: {why}"));
         }
         let usable = r.objects.space(r.layout.code);
-        let (mut total, mut used, mut live) = (0, 0, 0);
+        let (mut total, mut used, mut live, mut cleaning) = (0, 0, 0, 0);
         let settled = r.repair.progress().settled();
         let osds: Vec<Value> = r
             .osds
@@ -92,6 +93,7 @@ impl Control for Cluster {
                 total += s.total;
                 used += s.used;
                 live += s.live;
+                cleaning += s.debt;
                 let (state, why) = match (o.failure(), r.damage(o)) {
                     (Some(why), _) => (if o.was_open() { "failed" } else { "lost" }, Some(why)),
                     (None, Some(what)) => (if o.rebuilding() { "rebuilding" } else { "damaged" }, Some(what)),
@@ -102,7 +104,7 @@ impl Control for Cluster {
                         None => ("up", None),
                     },
                 };
-                json!({ "id": o.id.to_string(), "path": o.path, "state": state, "why": why, "used": s.used, "live": s.live, "free": s.free, "total": s.total,
+                json!({ "id": o.id.to_string(), "path": o.path, "state": state, "why": why, "used": s.used, "live": s.live, "free": s.free, "total": s.total, "debt": s.debt,
                         "domain": o.domain(), "corrupt_met": r.reports.corrupt(o.id) })
             })
             .collect();
@@ -120,9 +122,13 @@ impl Control for Cluster {
                 json!({ "name": String::from_utf8_lossy(&b.name), "code": b.code.to_string(), "shape": shape, "empty": !used, "mount": mounted(&b.name) })
             })
             .collect();
+        let debt = Debt { cleaning_bytes: cleaning, deleting: r.service.returning() };
+        let full = Fullness::of(usable.free, usable.total, r.service.tight());
         json!({
             "health": health,
             "reasons": reasons,
+            "warnings": full.warning(usable.free).into_iter().collect::<Vec<_>>(),
+            "debt": debt,
             "address": self.s3.map(|a| format!("http://{a}")),
             "cluster": format!("{:032x}", r.layout.cluster),
             "code": r.layout.code.to_string(),
@@ -133,13 +139,14 @@ impl Control for Cluster {
             "mount": r.mount.as_ref().map(|m| json!({ "point": m.point, "binding": m.binding, "transport": m.transport })),
             "osds": osds,
             "buckets": buckets,
-            "space": { "total": total, "used": used, "live": live, "usable_total": usable.total, "usable_free": usable.free },
+            "space": { "total": total, "used": used, "live": live, "usable_total": usable.total, "usable_free": usable.free, "state": full },
             "sessions": sessions,
             "metadata": { "applied": meta.applied, "inodes": meta.stats.inodes, "stripes": meta.stats.stripes, "missing": meta.missing, "orphans_queued": meta.orphans_queued,
                           "packs": super::packs::status(&meta),
                           "checkpoints": meta.checkpoints, "recalls": meta.recalls, "evictions": meta.evictions, "log": mirrors::shown(&meta.mirrors) },
             "repair": r.repair.progress(),
             "scrub": r.repair.scrub_status(),
+            "reconcile": r.reconciler.progress(),
             "codec_kernel": holdfast_objstore_ec::kernel_name(),
         })
     }

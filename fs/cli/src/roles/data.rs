@@ -5,6 +5,7 @@
 use super::kernel::Kernel;
 use super::osds::{OsdSet, OsdState};
 use super::packs::Packs;
+use super::reconcile::{self, Reconciler};
 use super::reports::Reports;
 use super::{storage, upkeep};
 use crate::admin::client::SOURCE_PREFIX;
@@ -19,7 +20,7 @@ use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_base::budget::Budget;
 use holdfast_objstore_base::clock::Clock;
 use holdfast_objstore_base::real::{self, RealClock, RealDisk};
-use holdfast_objstore_client::{Cluster, Config as ObjectsConfig, Objects};
+use holdfast_objstore_client::{Cluster, Config as ObjectsConfig, Objects, Returning};
 use holdfast_objstore_proto::StripeMeta;
 use holdfast_objstore_proto::meta::{Command, Owner, Shape};
 use holdfast_objstore_repair::Repair;
@@ -77,6 +78,7 @@ pub struct Running {
     pub repair: Arc<Repair>,
     pub objects: Arc<Cluster>,
     pub service: Arc<Service>,
+    pub reconciler: Arc<Reconciler>,
     pub vfs: Option<Arc<Vfs>>,
     pub mount: Option<Mount>,
     pub registry: Mutex<Registry>,
@@ -194,6 +196,9 @@ async fn run(
     }
     running.repair.start();
     let watching = tokio::spawn(upkeep::watch(running.clone()));
+    let reconciled = running.clone();
+    let reconciling = running.reconciler.clone().run(move || reconciled.osds.list().iter().map(|o| o.service()).collect());
+    let reconciling = tokio::spawn(reconciling);
     // Each step is taken whatever became of the one before: nothing that can still be saved is left behind.
     let mut trouble = Vec::new();
     let mut note = |what: &str, result: anyhow::Result<()>| {
@@ -206,6 +211,7 @@ async fn run(
         note("draining the mount", vfs.shutdown().await.map_err(anyhow::Error::from));
     }
     watching.abort();
+    reconciling.abort();
     running.repair.stop().await;
     note("closing the metadata", running.service.shutdown().await.map_err(anyhow::Error::from));
     trouble.extend(running.osds.close().await);
@@ -239,6 +245,13 @@ async fn open(plan: Plan) -> anyhow::Result<Opened> {
     let service = storage::open_metadata(&layout, disk.clone(), clock.clone(), shares, accept_stale, &mut registry).await?;
     service.reap_stripes(Arc::new(Reaper(objects.clone())));
     service.pack_stripes(Arc::new(Packs { objects: objects.clone(), code: layout.code }));
+    objects.set_returning(Arc::new(Retired(service.clone())));
+    for osd in osds.list().iter().filter(|o| o.failure().is_none()) {
+        // What former sessions still send is refused from the first moment. One that cannot is out of service by now.
+        if let Err(e) = reconcile::fence(&*osd.service(), &service).await {
+            tracing::warn!("{}: its fences could not be raised: {e:#}", osd.id);
+        }
+    }
     ensure_home(&*service, &layout).await?;
     let repair = upkeep::repair(objects.clone(), service.clone(), disk, layout.home(), clock.clone(), unconfirmed.clone());
     repair.metrics().register(registry.sub_registry_with_prefix("holdfast"));
@@ -260,6 +273,7 @@ async fn open(plan: Plan) -> anyhow::Result<Opened> {
         reports,
         repair,
         objects,
+        reconciler: Reconciler::new(service.clone()),
         service,
         vfs,
         mount: shown,
@@ -375,5 +389,17 @@ struct Reaper(Arc<Cluster>);
 impl StripeReaper for Reaper {
     fn delete(&self, stripes: Vec<Arc<StripeMeta>>) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async move { self.0.delete(stripes).await.map_err(|e| e.to_string()) })
+    }
+}
+
+/// What is about to be deleted, for writes that find the devices full.
+struct Retired(Arc<Service>);
+
+impl Returning for Retired {
+    fn pending(&self) -> u64 {
+        self.0.returning()
+    }
+    fn hurry(&self) {
+        self.0.hurry_returning();
     }
 }

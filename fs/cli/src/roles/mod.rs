@@ -2,6 +2,7 @@
 
 pub mod control;
 pub mod data;
+pub mod debt;
 pub mod format;
 pub mod gateway;
 pub mod images;
@@ -9,6 +10,8 @@ mod kernel;
 pub mod mirrors;
 pub mod osds;
 pub mod packs;
+pub mod reconcile;
 pub mod reports;
+mod room;
 pub mod storage;
 mod upkeep;

@@ -6,6 +6,7 @@
 use super::data::Shares;
 use super::mirrors;
 use super::osds::OsdState;
+use super::room;
 use crate::layout::{Layout, Life, Standing};
 use anyhow::{Context, bail, ensure};
 use holdfast_meta_log::raft;
@@ -14,24 +15,14 @@ use holdfast_meta_server::{Deps, Service};
 use holdfast_objstore_base::clock::Clock;
 use holdfast_objstore_base::disk::Disk;
 use holdfast_objstore_base::real::{self, RealClock, RealDisk};
-use holdfast_objstore_base::units::{MIB, block_up};
 use holdfast_objstore_osd::log;
 use holdfast_objstore_osd::service::superblock::{LOG_DIR, Superblock};
 use holdfast_objstore_osd::{Config, FormatOptions, Inspect, Osd, inspect};
 use holdfast_objstore_proto::OsdId;
 use holdfast_objstore_proto::shard::ShardService;
 use prometheus_client::registry::Registry;
-use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// Segments are small on small devices, so that a few dead ones soon come back, and hold several of the largest shards.
-const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = (16 * MIB)..=(64 * MIB);
-/// A device is cut into about this many segments.
-const SEGMENTS_PER_DEVICE: u64 = 64;
-/// Of a filesystem's free bytes, the share that is left to others and to the filesystem itself: one part in this many.
-const RESERVE_PARTS: u64 = 20;
 
 /// Refuses folders that must not be touched. Changes nothing.
 pub fn refuse(layout: &Layout, disk: &dyn Disk) -> anyhow::Result<()> {
@@ -82,49 +73,16 @@ pub fn random_u128() -> u128 {
     u128::from_le_bytes(b)
 }
 
-/// Bytes each OSD may use: its part of what its filesystem has, for several may share one.
-pub fn parts(layout: &Layout, disk: &RealDisk) -> anyhow::Result<HashMap<OsdId, u64>> {
-    // The folder itself may be missing: its nearest ancestor is on the same filesystem.
-    let device = |p: &Path| p.ancestors().find_map(|a| std::fs::metadata(a).ok().map(|m| (m.dev(), a.to_path_buf())));
-    let mut by_device: HashMap<u64, (PathBuf, Vec<(OsdId, u64)>)> = HashMap::new();
-    let mut parts = HashMap::new();
-    for (id, path) in &layout.osds {
-        if disk.is_device(path) {
-            // All of it is this OSD's, but for what its checkpoints take.
-            let total = disk.space(path).map_or(0, |s| s.total);
-            parts.insert(*id, total - total / RESERVE_PARTS);
-            continue;
-        }
-        let (dev, at) = device(path).with_context(|| format!("{} lies nowhere", path.display()))?;
-        by_device.entry(dev).or_insert_with(|| (at, Vec::new())).1.push((*id, used(path)));
-    }
-    for (at, osds) in by_device.into_values() {
-        // One that does not answer is lost, which its opening says.
-        let Ok(space) = disk.space(&at) else { continue };
-        let reserve = (space.total / RESERVE_PARTS).min(space.free / 4);
-        let each = (space.free - reserve + osds.iter().map(|o| o.1).sum::<u64>()) / osds.len() as u64;
-        parts.extend(osds.iter().map(|o| (o.0, each.max(o.1))));
-    }
-    Ok(parts)
-}
-
-/// Bytes an OSD's files take now.
-fn used(path: &Path) -> u64 {
-    let files = std::fs::read_dir(path.join("log")).into_iter().flatten().flatten();
-    files.filter_map(|f| f.metadata().ok()).map(|m| m.len()).sum()
-}
-
 /// Formats every OSD and the metadata of a new cluster.
 pub fn format(layout: &Layout, disk: &RealDisk) -> anyhow::Result<()> {
-    let parts = parts(layout, disk)?;
+    let parts = room::parts(layout, disk)?;
     let now = RealClock.wall_ns();
     for (id, path) in &layout.osds {
         let mut options = FormatOptions::new(layout.cluster, *id, random_u128(), now);
-        let part = parts.get(id).copied().unwrap_or(0);
-        options.segment_bytes = segment_bytes(part);
+        options.segment_bytes = room::segment_bytes(parts.get(id).copied().unwrap_or(0));
         Osd::format(disk, path, options)?;
     }
-    let log = raft::Config { mirrors: mirrors::config(layout, disk, false), ..raft::Config::new(random_u128(), true) };
+    let log = raft::Config { mirrors: mirrors::config(layout, disk, false), ..room::log(layout, disk, random_u128(), true)? };
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let cluster = layout.cluster.to_be_bytes();
     real::runtime::block_on(holdfast_meta_server::format(disk, &layout.meta_dir(), cluster, Arc::new(RealClock), log))??;
@@ -217,7 +175,7 @@ pub fn finish_forming(layout: &Layout, disk: &RealDisk) -> anyhow::Result<()> {
             }
             _ => {
                 tracing::info!("osd.{}: ending what was begun in {}", place.id, path.display());
-                let part = parts(layout, disk)?.get(&OsdId(place.id)).copied().unwrap_or(0);
+                let part = room::parts(layout, disk)?.get(&OsdId(place.id)).copied().unwrap_or(0);
                 if let Err(e) = form(layout.cluster, OsdId(place.id), &path, log_id, part, disk) {
                     tracing::error!("osd.{}: {e:#}", place.id);
                 }
@@ -240,7 +198,7 @@ pub fn form(cluster: u128, id: OsdId, path: &Path, log_id: u128, part: u64, disk
         Inspect::HalfFormatted | Inspect::Damaged(_) => wipe(path)?,
     }
     let mut options = FormatOptions::new(cluster, id, log_id, RealClock.wall_ns());
-    options.segment_bytes = segment_bytes(part);
+    options.segment_bytes = room::segment_bytes(part);
     Ok(Osd::format(disk, path, options)?)
 }
 
@@ -263,14 +221,9 @@ fn superblock_file(path: &Path) -> PathBuf {
     path.join(holdfast_objstore_osd::service::superblock::FILE)
 }
 
-/// Bytes of a segment of an OSD that may use `part` bytes.
-fn segment_bytes(part: u64) -> u64 {
-    block_up((part / SEGMENTS_PER_DEVICE).next_power_of_two().clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end()))
-}
-
 /// Opens every OSD that is there; a lost one stands in its place with the reason.
 pub async fn open(layout: &Layout, disk: Arc<RealDisk>, shares: Shares, registry: &mut Registry) -> anyhow::Result<Vec<OsdState>> {
-    let parts = parts(layout, &disk)?;
+    let parts = room::parts(layout, &disk)?;
     let mut opened = Vec::new();
     for (id, path) in &layout.osds {
         let life = layout.place(*id).map(|p| p.life.clone()).unwrap_or_default();
@@ -305,16 +258,13 @@ pub async fn open_metadata(
     registry: &mut Registry,
 ) -> anyhow::Result<Arc<Service>> {
     let dir = layout.meta_dir();
-    let log = raft::Config { mirrors: mirrors::config(layout, &*disk, accept_stale), ..raft::Config::new(random_u128(), false) };
+    let log = raft::Config { mirrors: mirrors::config(layout, &*disk, accept_stale), ..room::log(layout, &*disk, random_u128(), false)? };
     log.metrics.register(registry.sub_registry_with_prefix("holdfast"));
-    let deps = Deps {
-        disk,
-        dir: dir.clone(),
-        cluster: Some(layout.cluster.to_be_bytes()),
-        clock,
-        config: holdfast_meta_server::Config::within(shares.metadata),
-        log,
-    };
+    let mut config = holdfast_meta_server::Config::within(shares.metadata);
+    config.ballast_bytes = room::ballast_bytes(layout, &*disk)?;
+    config.state.held_bytes_max = config.state.held_bytes_max.min(log.held_bytes_max());
+    config.state.staged_bytes_max = config.state.staged_bytes_max.min(log.held_bytes_max() as usize / 2);
+    let deps = Deps { disk, dir: dir.clone(), cluster: Some(layout.cluster.to_be_bytes()), clock, config, log };
     let service = Service::open(deps).await.with_context(|| format!("cannot recover the metadata in {}", dir.display()))?;
     service.metrics().register(registry.sub_registry_with_prefix("holdfast_meta"));
     Ok(service)

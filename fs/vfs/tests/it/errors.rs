@@ -55,11 +55,25 @@ async fn a_direct_write_that_fails_says_so_itself_and_changes_nothing() {
     let m = rig.mount().await;
     let f = m.file("f").await;
     m.put_direct(f, 0, vec![1; 4096]).await;
+    m.fsync(f.1, false).await.unwrap();
     rig.fake.fail_next(Point::Write, Fault::Full);
     let args = WriteArgs { direct: true, ..m.args(f, 0, vec![2; 8192]) };
     assert_eq!(m.write(args).await, Err(Error::NoSpace));
     assert_eq!(m.get(f, 0, 10_000).await, [1; 4096]);
     assert_eq!(m.fsync(f.1, false).await, Ok(()));
+}
+
+#[tokio::test]
+async fn a_write_without_room_is_made_again_once_what_it_overwrites_was_let_go() {
+    let rig = Rig::new().await;
+    let m = rig.mount().await;
+    let f = m.file("f").await;
+    m.put_direct(f, 0, vec![1; 8192]).await;
+    let before = m.metrics().vfs_publishes.get();
+    rig.fake.fail_next(Point::Write, Fault::Full);
+    m.put_direct(f, 0, vec![2; 8192]).await;
+    assert_eq!(m.metrics().vfs_publishes.get(), before + 1, "what had landed was published for it");
+    assert_eq!(m.get(f, 0, 8192).await, [2; 8192]);
 }
 
 #[tokio::test]

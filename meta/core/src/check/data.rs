@@ -43,6 +43,8 @@ fn maps(r: &mut Report, inodes: &Inodes, stripes: &Stripes, live: &mut Live) {
     let mut mapped: BTreeMap<InodeId, u64> = BTreeMap::new();
     // The split chunk whose blocks may follow.
     let mut split: Option<(InodeId, u32, u64)> = None;
+    // Of split chunks: the fragments they say they have, and those found.
+    let mut counts: BTreeMap<(InodeId, u32), (u32, Vec<Piece>)> = BTreeMap::new();
     for (key, value) in r.raw(keys::CHUNK) {
         let full = [&[keys::CHUNK][..], &key].concat();
         let Some((ino, chunk, block)) = keys::parse_chunk(&full) else {
@@ -53,7 +55,10 @@ fn maps(r: &mut Report, inodes: &Inodes, stripes: &Stripes, live: &mut Live) {
         let decoded: Result<(Vec<Piece>, Option<u64>, bool), _> = match block {
             None => decode::<Chunk>(&value).map(|c| match c {
                 Chunk::Whole { born, pieces } => (pieces, Some(born), false),
-                Chunk::Split { born } => (Vec::new(), Some(born), true),
+                Chunk::Split { born, fragments } => {
+                    counts.insert((ino, chunk), (fragments, Vec::new()));
+                    (Vec::new(), Some(born), true)
+                }
             }),
             Some(_) => decode::<Pieces>(&value).map(|p| (p.0, None, false)),
         };
@@ -77,6 +82,9 @@ fn maps(r: &mut Report, inodes: &Inodes, stripes: &Stripes, live: &mut Live) {
         }
         let (from, to) = block.map_or((0, CHUNK), |b| (b as u32 * (64 << 10), (b as u32 + 1) * (64 << 10)));
         r.expect(is_sound(&pieces, from, to), || format!("{who}: pieces overlap or leave it"));
+        if let Some((_, found)) = counts.get_mut(&(ino, chunk)) {
+            pieces.iter().for_each(|p| crate::map::append(found, *p));
+        }
         let Some(inode) = inodes.get(&ino).filter(|i| matches!(i.body, Body::File { .. })) else {
             r.say(format!("{who}: there is no such file"));
             continue;
@@ -86,6 +94,9 @@ fn maps(r: &mut Report, inodes: &Inodes, stripes: &Stripes, live: &mut Live) {
             *mapped.entry(ino).or_default() += p.len as u64;
             refer(r, stripes, live, p.stripe, p.at, p.len, &who);
         }
+    }
+    for ((ino, chunk), (said, found)) in counts {
+        r.expect(said as usize == found.len(), || format!("chunk {chunk} of {ino} says it has {said} fragments, it has {}", found.len()));
     }
     for (ino, inode) in inodes {
         let found = mapped.get(ino).copied().unwrap_or(0);

@@ -152,6 +152,23 @@ fn a_fragmented_chunk_changes_its_form_and_not_its_data() {
     // One write in the split form rewrites one block.
     let biggest = w.kv.0.values().map(|v| v.len()).max().unwrap();
     assert!(biggest < 1500, "{biggest}");
+    // And it goes back to one record once it has half the fragments that changed its form.
+    let split = |w: &World| w.kv.0.keys().filter(|k| k[0] == crate::keys::CHUNK && k.len() == 14).count();
+    assert!(split(&w) > 10);
+    let calm = w.write(f, 0, 3 << 20);
+    assert!(split(&w) > 10, "a hundred fragments are left");
+    let calmer = w.write(f, 3 << 20, 700 << 10);
+    assert_eq!(split(&w), 0);
+    let end = (3 << 20) + (700 << 10);
+    let rest: Vec<_> = w.map(f).into_iter().filter(|e| e.0 >= end).collect();
+    assert_eq!(w.map(f)[..2], [(0, 3 << 20, calm, 0), (3 << 20, 700 << 10, calmer, 0)]);
+    assert!(rest.len() > 20 && rest[1..] == want[want.len() - rest.len() + 1..]);
+    assert!(crate::check(&w.kv).is_empty());
+    for i in 0..200u64 {
+        w.write(f, i * 20_480, 4096);
+    }
+    assert!(split(&w) > 10);
+    want = w.map(f);
     w.truncate(f, 100_000);
     want.retain(|e| e.0 < 100_000);
     want.last_mut().unwrap().1 = (100_000 - want.last().unwrap().0) as u32;
@@ -302,4 +319,25 @@ fn stripes_are_live_while_referred_to_or_still_publishable() {
     assert_eq!(live(&w), [false, false, true, true, false]);
     w.run(Command::CloseSession);
     assert_eq!(live(&w), [false, false, true, false, false]);
+}
+
+#[test]
+fn ranges_are_closed_while_no_session_may_publish_in_them_and_few_however_many_sessions_end() {
+    let mut w = World::new();
+    let f = w.file(w.tree.root, "f");
+    let kept = w.write(f, 0, 10);
+    let closed = |w: &World| read::closed_ranges(&w.kv).unwrap().unwrap().1;
+    let covers = |w: &World, id: StripeId| closed(w).iter().any(|r| r.contains(id));
+    assert!(!covers(&w, kept), "its session lives and has ids left in the block");
+    w.run(Command::CloseSession);
+    assert!(covers(&w, kept));
+    assert_eq!(closed(&w).len(), 1);
+    let range = closed(&w)[0];
+    assert_eq!(read::held_in(&w.kv, range).unwrap().unwrap(), [kept]);
+    for _ in 0..20 {
+        w.open();
+        w.stripe(1);
+        assert_eq!(closed(&w).len(), 1, "the ranges of those that ended are one");
+        w.run(Command::CloseSession);
+    }
 }

@@ -14,7 +14,7 @@ fn records_are_the_bytes_the_format_page_draws() {
     let id = StripeId { incarnation: 1, group: 0, counter: 700 };
     let piece = Piece { start: 4096, len: 300, stripe: id, at: 7 };
     assert_eq!(hex(&encode(&Chunk::Whole { born: 2, pieces: vec![piece] })), "01 00 02 01 80 20 ac 02 01 00 bc 05 07");
-    assert_eq!(hex(&encode(&Chunk::Split { born: 2 })), "01 01 02");
+    assert_eq!(hex(&encode(&Chunk::Split { born: 2, fragments: 70 })), "01 01 02 46");
     assert_eq!(hex(&encode(&Pieces(vec![piece]))), "01 01 80 20 ac 02 01 00 bc 05 07");
     assert_eq!(hex(&encode(&Dentry { ino: InodeId(513), cookie: 3, kind: Kind::Dir })), "01 81 04 03 01");
     assert_eq!(hex(&encode(&CookieRecord { ino: InodeId(513), kind: Kind::File, name: name("ab") })), "01 81 04 00 02 61 62");

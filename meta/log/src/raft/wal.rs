@@ -415,6 +415,11 @@ impl Wal {
         self.broken.get().is_some()
     }
 
+    /// Whether the device of a copy has no room for it to grow.
+    pub fn tight(&self) -> bool {
+        self.mirrors.members.lock().values().any(|m| m.log.space().tight)
+    }
+
     /// A purge of entries up to `upto` is durable: gives segments back. `below`: each copy's newest life before its record was started; a
     /// write still on its way cannot lie under it.
     pub async fn purged(self: &Arc<Self>, upto: u64, below: Vec<(Arc<Member>, u32)>) {

@@ -4,6 +4,7 @@ use super::grants::Grants;
 use super::opens::Opens;
 use super::session::Session;
 use super::work::Work;
+use crate::ballast::Ballast;
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::state::{self, Layers, State};
@@ -20,6 +21,8 @@ use tokio::runtime::Handle;
 pub(crate) struct Core {
     pub log: SharedLog,
     pub state: Arc<State>,
+    /// `None` for a service in memory.
+    pub ballast: Option<Arc<Ballast>>,
     pub clock: Arc<dyn Clock>,
     pub config: Config,
     pub metrics: Metrics,
@@ -61,6 +64,16 @@ impl Core {
     pub(crate) fn view<T>(&self, read: impl FnOnce(&Layers) -> Result<MetaResult<T>, StateError>) -> MetaResult<T> {
         self.may_read()?;
         self.state.view(read).map_err(state_error)?
+    }
+
+    /// Whether the device has no room left for metadata to grow.
+    pub(crate) fn tight(&self) -> bool {
+        let spent = self.ballast.as_ref().filter(|b| b.spent());
+        if let Some(ballast) = spent {
+            let ballast = ballast.clone();
+            self.runtime.spawn(async move { ballast.refill().await });
+        }
+        self.log.tight() || spent.is_some()
     }
 
     /// Puts a request through the log.

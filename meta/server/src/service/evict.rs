@@ -48,6 +48,7 @@ impl Core {
         self.grants.lock().end_session(session.id);
         self.work.orphans.look_at(self.opens.end_session(session.id));
         // Its ranges are retired.
+        self.work.ranges.notify();
         self.work.stripes.notify();
         self.sessions.lock().remove(&session.id);
     }

@@ -9,6 +9,7 @@ use super::core::Core;
 use super::grants::Grants;
 use super::opens::Opens;
 use super::work::{PackStore, StripeReaper, Work};
+use crate::ballast::{Ballast, Cushioned};
 use crate::config::Config;
 use crate::image::{Export, Head, Rows};
 use crate::metrics::Metrics;
@@ -18,7 +19,7 @@ use holdfast_meta_core::{StateError, read};
 use holdfast_meta_log::solo::Solo;
 use holdfast_meta_log::{Error as LogError, SharedLog, raft};
 use holdfast_objstore_base::clock::Clock;
-use holdfast_objstore_base::disk::{Disk, DiskError, Open};
+use holdfast_objstore_base::disk::{Disk, DiskError, File, Open};
 use holdfast_objstore_base::real::RealClock;
 use holdfast_objstore_proto::StripeId;
 use holdfast_objstore_proto::meta::{Command, Inline, MetaError};
@@ -79,13 +80,15 @@ impl Service {
             Found::Damaged(why) => return refused(format!("has a damaged superblock: {why}")),
         }
         let metrics = Metrics::default();
+        let ballast = Ballast::open(disk.clone(), &dir, config.ballast_bytes).await?;
         let file = disk.open(&superblock::state_path(&dir), Open::Existing)?;
+        let file: Arc<dyn File> = Arc::new(Cushioned { file, ballast: ballast.clone() });
         let state = State::open(Store::open(file, config.state.cache_bytes, log.log.blocking)?, config.state.clone(), metrics.clone())?;
         let wal = superblock::wal_path(&dir);
         let accept_stale = log.mirrors.accept_stale;
         let log = raft::Config { create: false, ..log };
         let log = raft::open(disk, vec![wal], log, clock.clone(), state.clone()).await?;
-        let service = Self::assemble(state, log, clock, config, metrics);
+        let service = Self::assemble(state, log, Some(ballast), clock, config, metrics);
         service.begin(accept_stale).await?;
         Ok(service)
     }
@@ -103,15 +106,23 @@ impl Service {
         let metrics = Metrics::default();
         let state = State::in_memory(config.state.clone(), metrics.clone()).expect("memory holds a fresh state");
         let log = Solo::open(clock.clone(), state.clone()).expect("memory does not fail");
-        let service = Self::assemble(state, log, clock, config, metrics);
+        let service = Self::assemble(state, log, None, clock, config, metrics);
         service.core.start_orphans();
         service
     }
 
-    pub(super) fn assemble(state: Arc<State>, log: SharedLog, clock: Arc<dyn Clock>, config: Config, metrics: Metrics) -> Arc<Self> {
+    pub(super) fn assemble(
+        state: Arc<State>,
+        log: SharedLog,
+        ballast: Option<Arc<Ballast>>,
+        clock: Arc<dyn Clock>,
+        config: Config,
+        metrics: Metrics,
+    ) -> Arc<Self> {
         let core = Core {
             log,
             state,
+            ballast,
             clock,
             grants: Grants::new(config.leases, metrics.clone()),
             config,

@@ -2,8 +2,9 @@
 
 use super::Service;
 use holdfast_meta_log::{Error as LogError, Mirror};
-use holdfast_objstore_proto::meta::Bucket;
-use holdfast_objstore_proto::{SessionEpoch, SessionId};
+use holdfast_objstore_proto::meta::{Bucket, MetaResult};
+use holdfast_objstore_proto::shard::Stamp;
+use holdfast_objstore_proto::{SessionEpoch, SessionId, StripeId, StripeRange};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionStatus {
@@ -103,6 +104,40 @@ impl Service {
             mirrors: core.log.mirrors(),
             notes: core.log.notes().into_iter().chain(core.notes.lock().clone()).collect(),
         }
+    }
+
+    /// Stripes and inodes that nobody can reach any more and that are not deleted yet; what somebody has open does not count.
+    pub fn returning(&self) -> u64 {
+        let retired = self.core.state.view(|kv| holdfast_meta_core::read::stats(kv)).ok().and_then(Result::ok).map_or(0, |s| s.retired);
+        retired + self.core.work.orphans.queued() as u64
+    }
+
+    /// Ranges of stripe ids that no session may publish any more, and the stamp of this answer.
+    pub fn closed_ranges(&self) -> MetaResult<(Stamp, Vec<StripeRange>)> {
+        // Taken first, so that it claims no more than was looked at.
+        let index = self.core.log.applied();
+        let (incarnation, ranges) = self.core.view(|kv| holdfast_meta_core::read::closed_ranges(kv))?;
+        Ok((Stamp { incarnation, index }, ranges))
+    }
+
+    /// The stripes of a range that metadata knows: referred to, or waiting for their deletion.
+    pub fn held_in(&self, range: StripeRange) -> MetaResult<Vec<StripeId>> {
+        self.core.view(|kv| holdfast_meta_core::read::held_in(kv, range))
+    }
+
+    /// Completes when ranges were closed since the last call.
+    pub async fn ranges_closed(&self) {
+        self.core.work.ranges.notified().await;
+    }
+
+    /// Whether the device of the metadata has no room left for it to grow.
+    pub fn tight(&self) -> bool {
+        self.core.tight()
+    }
+
+    /// Asks for them to be deleted now: space is short.
+    pub fn hurry_returning(&self) {
+        self.core.work.hurry();
     }
 
     /// Every metric, for a registry.

@@ -71,6 +71,9 @@ impl Core {
         if is_services(&command) {
             return Err(MetaError::NotPermitted);
         }
+        if self.tight() && grows(&command) {
+            return Err(MetaError::NoSpace);
+        }
         if matches!(command, Command::GrantStripes { .. }) {
             session.moved_all();
         }
@@ -143,6 +146,21 @@ fn is_services(command: &Command) -> bool {
             | Command::ForgetStripes { .. }
             | Command::Pack(_)
             | Command::Restage { .. }
+    )
+}
+
+/// Commands that make the state grow and may be refused without more ado. A Publish is not among them: its number must be used up, and
+/// its data has met the OSDs' own limits.
+fn grows(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Create { .. }
+            | Command::Link { .. }
+            | Command::CreateBucket { .. }
+            | Command::PutObject(_)
+            | Command::CreateUpload { .. }
+            | Command::PutPart { .. }
+            | Command::CompleteUpload { .. }
     )
 }
 

@@ -45,7 +45,7 @@ impl Signal {
     pub(crate) fn notify(&self) {
         self.0.notify_one();
     }
-    async fn notified(&self) {
+    pub(crate) async fn notified(&self) {
         self.0.notified().await;
     }
 }
@@ -54,6 +54,10 @@ pub(crate) struct Work {
     pub orphans: Orphans,
     pub stripes: Signal,
     packing: AtomicBool,
+    /// A session ended: its ranges are closed.
+    pub ranges: Signal,
+    /// Space is short: what was retired is to be deleted now.
+    hurry: Signal,
     stop: Told<bool>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -64,6 +68,8 @@ impl Default for Work {
             orphans: Orphans::default(),
             stripes: Signal::default(),
             packing: AtomicBool::new(false),
+            ranges: Signal::default(),
+            hurry: Signal::default(),
             stop: Told::new(false),
             tasks: Mutex::default(),
         }
@@ -103,6 +109,23 @@ impl Work {
     /// Whether inline bytes are packed here, so that writers may send some.
     pub(crate) fn packs(&self) -> bool {
         self.packing.load(Ordering::Relaxed)
+    }
+
+    /// Waits `grace`, so that what is retired meanwhile goes along; less when space is short. False: it is to stop.
+    async fn gather(&self, grace: Duration) -> bool {
+        let wait = async {
+            tokio::select! {
+                () = tokio::time::sleep(grace) => {}
+                () = self.hurry.notified() => {}
+            }
+        };
+        grace.is_zero() || self.unless_stopped(wait).await
+    }
+
+    /// Asks for retired stripes to be deleted now.
+    pub(crate) fn hurry(&self) {
+        self.hurry.notify();
+        self.stripes.notify();
     }
 
     fn stopping(&self) -> bool {

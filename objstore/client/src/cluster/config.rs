@@ -20,6 +20,8 @@ pub struct Config {
     pub read_hedge_min: Duration,
     /// How long a write waits for enough OSDs to be in service before it fails with `Unavailable`.
     pub unavailable_wait: Duration,
+    /// How long a write waits for space that is about to come back (retired stripes that are not deleted yet) before it fails with `Full`.
+    pub full_wait: Duration,
     /// Puts and flushes that one OSD may owe us beyond their quorum before it counts as out of service for new stripes.
     pub owed_max: u32,
 }
@@ -34,6 +36,7 @@ impl Default for Config {
             hedge_max: Duration::from_secs(1),
             read_hedge_min: Duration::from_millis(50),
             unavailable_wait: Duration::ZERO,
+            full_wait: Duration::from_secs(30),
             owed_max: 8,
         }
     }

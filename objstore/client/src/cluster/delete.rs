@@ -1,6 +1,6 @@
 //! Deleting stripes that no map refers to.
 //!
-//! What always holds: when it is answered, the deletion is durable on every OSD in service that a stripe's record names. OSDs out of
+//! What always holds: reads that had begun before are over, or are a lease late; when it is answered, the deletion is durable on every OSD in service that a stripe's record names. OSDs out of
 //! service are skipped and counted: reconciling deletes there, as it does for shards of abandoned rounds on other OSDs. One in service that
 //! refuses (a full device has no room for the record either) fails the call: it must be repeated.
 
@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 impl Cluster {
     pub(crate) async fn delete_stripes(&self, stripes: Vec<Arc<StripeMeta>>) -> Result<()> {
+        self.readers.quiesce().await;
         let mut of: Vec<(Arc<Slot>, Vec<StripeId>)> = Vec::new();
         for stripe in &stripes {
             self.cache.forget(stripe.id);
@@ -50,6 +51,7 @@ impl Cluster {
         match refused {
             0 => {
                 self.metrics.deletes.inc_by(stripes.len() as u64);
+                self.deleted.notify_waiters();
                 Ok(())
             }
             _ if full => Err(Error::Full),

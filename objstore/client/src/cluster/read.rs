@@ -27,6 +27,7 @@ impl Cluster {
         if range.is_empty() {
             return Ok(Vec::new());
         }
+        let _reading = self.readers.enter();
         self.metrics.reads.inc();
         self.metrics.read_bytes.inc_by(range.len() as u64);
         if self.cache.is_empty() { self.read_osds(stripe, range).await } else { Box::pin(self.read_through(stripe, range)).await }

@@ -6,6 +6,7 @@
 //! names the digest), which this write's later rounds steer clear of (an OSD refuses a key it holds with another digest), and which
 //! go when the stripe is deleted, or when reconciling finds them.
 
+use super::pace::FullWait;
 use super::plan::Known;
 use super::put::Round;
 use super::{Cluster, encoded, write_quorum};
@@ -24,9 +25,11 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 impl Cluster {
     pub(crate) async fn write_stripe(&self, write: StripeWrite) -> Result<Arc<StripeMeta>> {
-        let mut wait_until = None;
+        self.pace(&write).await;
+        let (mut wait_until, mut full) = (None, FullWait::new(self.metrics.deletes.get()));
         loop {
             match self.write_rounds(&write).await {
+                Err(Error::Full) if self.room_may_come(&mut full).await => {}
                 Err(Error::Unavailable { .. }) if !self.config.unavailable_wait.is_zero() => {
                     let now = Instant::now();
                     let until = *wait_until.get_or_insert(now + self.config.unavailable_wait);

@@ -202,7 +202,7 @@ impl ShardService for MemOsd {
 
     fn space(&self) -> OsdSpace {
         let s = self.state.lock();
-        OsdSpace { total: s.total, live: s.total - s.free, used: s.total - s.free, free: s.free }
+        OsdSpace { total: s.total, live: s.total - s.free, used: s.total - s.free, free: s.free, debt: 0 }
     }
 
     fn failure(&self) -> Option<String> {

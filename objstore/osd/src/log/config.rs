@@ -1,6 +1,7 @@
 //! What a log is told at start.
 
 use super::format::DATA_START;
+use super::writer::Need;
 use super::{Error, Result};
 use holdfast_objstore_base::units::{BLOCK, MIB};
 
@@ -13,6 +14,11 @@ pub struct Config {
     pub segments_max: u32,
     /// Of those, how many only [`super::Append::urgent`] records may go on to.
     pub segments_reserve: u32,
+    /// Of the reserve, how many only [`super::Append::cleaning`] records may go on to.
+    pub segments_cleaning: u32,
+    /// Segment files to have ready beyond the next one, so that a device which others fill up leaves this log so much room. Once the
+    /// log has half its segments in service it keeps its whole reserve ready as well.
+    pub segments_ahead: u32,
     /// Bytes of heads and checksum tables kept in memory for reads.
     pub cache_bytes: u64,
     pub on_corruption: OnCorruption,
@@ -44,6 +50,8 @@ impl Config {
             segment_bytes: 64 * MIB,
             segments_max: u32::MAX,
             segments_reserve: 0,
+            segments_cleaning: 0,
+            segments_ahead: 0,
             cache_bytes: 32 * MIB,
             on_corruption: OnCorruption::Report,
             blocking: Blocking::Pool,
@@ -60,10 +68,19 @@ impl Config {
         if !self.segment_bytes.is_multiple_of(block) || !(64 << 10..=16 << 30).contains(&self.segment_bytes) {
             return Err(Error::Refused(format!("a segment of {} bytes is not whole blocks between 64 KiB and 16 GiB", self.segment_bytes)));
         }
-        if self.segments_max <= self.segments_reserve {
+        if self.segments_max <= self.segments_reserve || self.segments_reserve < self.segments_cleaning {
             return Err(Error::Refused("no segment is left beside the reserve".into()));
         }
         Ok(())
+    }
+
+    /// Segments that a record of this need leaves to others.
+    pub(super) fn kept(&self, need: Need) -> u32 {
+        match need {
+            Need::Ordinary => self.segments_reserve,
+            Need::Urgent => self.segments_cleaning,
+            Need::Cleaning => 0,
+        }
     }
 
     pub(super) fn segment_blocks(&self) -> u32 {

@@ -99,6 +99,9 @@ impl Log {
         let lost = recovery.faults.iter().any(|f| matches!(f, Fault::Segment { .. }));
         let log = assemble(disk, dir, config, root, found, checkpoints, &tail, lost);
         settle(&log.0, tail, &mut recovery).await?;
+        if log.0.config.segments_ahead > 0 {
+            log.0.prepare_now();
+        }
         Ok((log, recovery))
     }
 }
@@ -455,7 +458,7 @@ async fn settle(shared: &Arc<Shared>, tail: Tail, recovery: &mut Recovery) -> Re
         }
     }
     match shared.prepare().await {
-        Ok(segment) => {
+        Ok((segment, _)) => {
             let segment = Arc::new(segment);
             let mut st = shared.state.lock();
             let in_service = InService { segment: segment.clone(), first_seq: None, sealed: None, end: 0 };

@@ -8,6 +8,7 @@ use super::flush::Unflushed;
 use super::format::Position;
 use super::format::head::Head;
 use super::segment::Segment;
+use super::writer::Need;
 use super::{Error, Result};
 use holdfast_objstore_base::disk::{Disk, DomainId};
 use holdfast_objstore_base::units::BLOCK;
@@ -176,6 +177,16 @@ pub struct Space {
     pub free: u64,
     /// Segment files there are, in service or not.
     pub files: u64,
+    /// What copies of cleaning may still take: the whole reserve, too.
+    pub cleaning_free: u64,
+    /// Of that, whole segments.
+    pub segments_cleaning: u32,
+    /// Segments that ordinary appends may still open (the one at hand included), if the device has the room.
+    pub segments_free: u32,
+    /// Segments that ordinary appends may have in service at once.
+    pub segments_normal: u32,
+    /// The device had no room for another segment file when last tried, and fewer are ready than [`super::Config`] asks for.
+    pub tight: bool,
 }
 
 impl State {
@@ -300,18 +311,39 @@ impl Log {
         let st = self.0.state.lock();
         let bytes = self.0.config.segment_bytes;
         let used = st.segments.len() as u64;
-        let normal = self.0.config.segments_max as u64 - self.0.config.segments_reserve as u64;
-        let rest = st.room(&self.0.config, false) as u64 * BLOCK as u64;
+        let normal = st.limit(&self.0.config, Need::Ordinary) as u64;
+        let rest = st.room(&self.0.config, Need::Ordinary) as u64 * BLOCK as u64;
         // A starved log cannot go past the segments it has.
-        let more =
-            if st.supply.starved { (st.free.len() + st.raw.len()) as u64 + st.spare.is_some() as u64 } else { normal.saturating_sub(used) };
+        let there = (st.free.len() + st.raw.len()) as u64 + st.spare.is_some() as u64;
+        let at_most = |limit: u64| {
+            let more = limit.saturating_sub(used);
+            if st.supply.starved { more.min(there) } else { more }
+        };
         let per_segment = self.0.config.record_blocks_max() as u64 * BLOCK as u64;
+        let segments_free = at_most(normal);
+        let segments_cleaning = at_most(st.limit(&self.0.config, Need::Cleaning) as u64);
+        let urgent_rest = st.room(&self.0.config, Need::Urgent) as u64 * BLOCK as u64;
         Space {
             total: (self.0.config.segments_max as u64).saturating_mul(bytes),
             used: used * bytes,
-            free: rest + more.min(normal.saturating_sub(used)).saturating_mul(per_segment),
+            free: rest + segments_free.saturating_mul(per_segment),
             files: st.files as u64 * bytes,
+            cleaning_free: urgent_rest + segments_cleaning.saturating_mul(per_segment),
+            segments_cleaning: u32::try_from(segments_cleaning).unwrap_or(u32::MAX),
+            segments_free: u32::try_from(segments_free).unwrap_or(u32::MAX),
+            segments_normal: u32::try_from(normal).unwrap_or(u32::MAX),
+            tight: st.supply.starved && there < st.ahead(&self.0.config) as u64,
         }
+    }
+
+    /// Bytes of a segment file.
+    pub fn segment_bytes(&self) -> u64 {
+        self.0.config.segment_bytes
+    }
+
+    /// Bytes of records a segment can hold.
+    pub fn segment_room(&self) -> u64 {
+        self.0.config.record_blocks_max() as u64 * BLOCK as u64
     }
 
     /// The runtime the log was opened in, for background work that must not end with the runtime of whoever began it.

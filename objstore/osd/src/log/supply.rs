@@ -7,13 +7,23 @@ use super::config::{Blocking, Config};
 use super::format::root::Root;
 use super::format::segment::{Header, State as HeaderState};
 use super::segment::{self, ROOT_FILE, Segment};
-use super::state::{Shared, State};
+use super::state::{Shared, State, Supply};
+use super::writer::Need;
 use super::{Error, Result};
 use holdfast_objstore_base::disk::{self, DiskError, Open};
 use std::sync::Arc;
 
 /// Refused appends between two attempts to make a segment on a full device, at most.
 const BACKOFF_MAX: u32 = 256;
+
+/// What is prepared in the background.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    /// The next segment.
+    Next,
+    /// A segment file beyond that.
+    FileAhead,
+}
 
 enum Source {
     Free(Arc<Segment>),
@@ -31,6 +41,42 @@ impl State {
     /// Whether an attempt is due: always, but after one that found no room only now and then, unless a retired segment is at hand.
     pub fn may_try(&self) -> bool {
         !self.supply.starved || !self.free.is_empty() || self.supply.retry_after == 0
+    }
+
+    /// Segments that may be in service for a record of this need to get a new one. On a device without room for more files than there
+    /// are, the reserve is kept of those, as far as it was made ready.
+    pub fn limit(&self, config: &Config, need: Need) -> usize {
+        let kept = config.kept(need) as usize;
+        if self.supply.starved {
+            (self.files.min(config.segments_max) as usize).saturating_sub(kept.min(self.ahead(config)))
+        } else {
+            config.segments_max as usize - kept
+        }
+    }
+
+    /// Segment files to have ready now.
+    pub fn ahead(&self, config: &Config) -> usize {
+        let half = self.segments.len() * 2 >= config.segments_max as usize;
+        config.segments_ahead.max(if half { config.segments_reserve } else { 0 }) as usize
+    }
+
+    /// Whether one more is to be made ready.
+    fn short_of_files(&self, config: &Config) -> bool {
+        let tried = self.supply.starved && self.supply.retry_after > 0;
+        let room = self.segments.len() + self.spare.is_some() as usize + self.free.len() < config.segments_max as usize;
+        let source = !self.raw.is_empty() || self.files < config.segments_max;
+        !tried && room && source && self.free.len() < self.ahead(config)
+    }
+
+    /// What an attempt would be made at now; the next segment comes first.
+    pub fn to_prepare(&self, config: &Config) -> Option<What> {
+        if self.preparing || self.failed.is_some() {
+            None
+        } else if self.spare.is_none() {
+            (self.can_prepare(config) && self.may_try()).then_some(What::Next)
+        } else {
+            self.short_of_files(config).then_some(What::FileAhead)
+        }
     }
 
     fn source(&mut self) -> Source {
@@ -56,26 +102,58 @@ impl Shared {
         }
     }
 
-    /// Begins to prepare the next segment unless one is at hand, under way, or not to be had.
+    /// Begins to prepare what is due, unless it is under way or not to be had.
     pub fn prepare_now(self: &Arc<Self>) {
-        {
+        let what = {
             let mut st = self.state.lock();
-            if st.spare.is_some() || st.preparing || st.failed.is_some() || !st.can_prepare(&self.config) || !st.may_try() {
-                return;
-            }
+            let Some(what) = st.to_prepare(&self.config) else { return };
             st.preparing = true;
-        }
-        let mut ends = PreparationEnds { shared: self.clone(), outcome: None };
+            what
+        };
+        let next = PreparationEnds { shared: self.clone(), outcome: None };
         self.spawn(move |shared| async move {
-            ends.outcome = Some(shared.prepare().await);
-            drop(ends);
+            shared.prepare_all(what, next).await;
             // Bounds how far the durable number can fall behind when nobody flushes.
             super::Log(shared).flush().await.map(|_| ())
         });
     }
 
+    /// One thing after the other while there is something due.
+    async fn prepare_all(self: &Arc<Self>, mut what: What, mut ends: PreparationEnds) {
+        loop {
+            ends.outcome = Some(match what {
+                What::Next => self.prepare().await.map(|(segment, recycled)| Prepared::Next { segment, recycled }),
+                What::FileAhead => self.fill_ahead().await.map(Prepared::File),
+            });
+            drop(ends);
+            {
+                let mut st = self.state.lock();
+                // The next segment is prepared when the one in hand is used, not at once.
+                match st.to_prepare(&self.config) {
+                    Some(What::FileAhead) => st.preparing = true,
+                    _ => return,
+                }
+            }
+            what = What::FileAhead;
+            ends = PreparationEnds { shared: self.clone(), outcome: None };
+        }
+    }
+
+    /// Makes the file of a segment, for later.
+    async fn fill_ahead(self: &Arc<Self>) -> Result<Segment> {
+        let (raw, files) = {
+            let mut st = self.state.lock();
+            (st.raw.pop_front(), st.files)
+        };
+        match raw {
+            Some(number) => self.fill(number, false).await.inspect_err(|_| self.state.lock().raw.push_front(number)),
+            None => self.fill(files, true).await,
+        }
+    }
+
     /// Makes or recycles one segment and puts its header, in service under a new life, on stable media.
-    pub(super) async fn prepare(self: &Arc<Self>) -> Result<Segment> {
+    /// Answers with it whether it was recycled.
+    pub(super) async fn prepare(self: &Arc<Self>) -> Result<(Segment, bool)> {
         let (source, life, seq_floor) = {
             let mut st = self.state.lock();
             let life = st.life_next;
@@ -98,7 +176,7 @@ impl Shared {
             Ok(segment) => {
                 let counter = if recycled { &self.counters.segments_recycled } else { &self.counters.segments_created };
                 counter.inc();
-                Ok(segment)
+                Ok((segment, recycled))
             }
             Err(e) => Err(e.into()),
         }
@@ -188,10 +266,33 @@ impl Shared {
     }
 }
 
+/// What a preparation came to.
+enum Prepared {
+    Next { segment: Segment, recycled: bool },
+    File(Segment),
+}
+
 /// Reports the outcome of a preparation, also of one whose runtime went away.
 struct PreparationEnds {
     shared: Arc<Shared>,
-    outcome: Option<Result<Segment>>,
+    outcome: Option<Result<Prepared>>,
+}
+
+impl State {
+    fn prepared(&mut self, what: Prepared) {
+        let new = match what {
+            Prepared::Next { segment, recycled } => {
+                self.spare = Some(Arc::new(segment));
+                !recycled
+            }
+            Prepared::File(segment) => {
+                self.free.push_back(Arc::new(segment));
+                true
+            }
+        };
+        // A segment that was there before says nothing about the device's room, but the next attempt is worth it again.
+        self.supply = Supply { starved: self.supply.starved && !new, ..Supply::default() };
+    }
 }
 
 impl Drop for PreparationEnds {
@@ -201,10 +302,7 @@ impl Drop for PreparationEnds {
             let mut st = self.shared.state.lock();
             st.preparing = false;
             match self.outcome.take() {
-                Some(Ok(segment)) => {
-                    st.spare = Some(Arc::new(segment));
-                    st.supply = Default::default();
-                }
+                Some(Ok(what)) => st.prepared(what),
                 Some(Err(e)) if segment::no_room(&e) => {
                     st.supply.starved = true;
                     st.supply.backoff = (st.supply.backoff * 2).clamp(1, BACKOFF_MAX);

@@ -30,8 +30,20 @@ pub struct Append {
     pub payload: Bytes,
     /// CRC32C of each block of the payload, when the caller has them.
     pub crcs: Option<Arc<[u32]>>,
-    /// May go into the reserve: for records that make room.
-    pub urgent: bool,
+    /// How far into the reserve it may go.
+    pub need: Need,
+}
+
+/// How far into the reserve of segments a record may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Need {
+    /// Not at all.
+    #[default]
+    Ordinary,
+    /// For records that make room.
+    Urgent,
+    /// To its end: for copies that let a segment go.
+    Cleaning,
 }
 
 /// Where a record went.
@@ -43,7 +55,7 @@ pub struct Appended {
 
 impl Append {
     pub fn new(kind: u8, meta: impl Into<Bytes>) -> Self {
-        Self { kind, meta: meta.into(), payload: Bytes::new(), crcs: None, urgent: false }
+        Self { kind, meta: meta.into(), payload: Bytes::new(), crcs: None, need: Need::Ordinary }
     }
     pub fn payload(mut self, payload: Bytes) -> Self {
         self.payload = payload;
@@ -55,7 +67,11 @@ impl Append {
         self
     }
     pub fn urgent(mut self) -> Self {
-        self.urgent = true;
+        self.need = Need::Urgent;
+        self
+    }
+    pub fn cleaning(mut self) -> Self {
+        self.need = Need::Cleaning;
         self
     }
 }
@@ -95,7 +111,7 @@ impl Log {
             let payload_bytes = append.payload.len() as u32;
             let blocks = head_blocks + payload_blocks(payload_bytes);
             let parts = payload_parts(&append.payload);
-            let (place, seal) = take_place(&shared, blocks, append.urgent).await?;
+            let (place, seal) = take_place(&shared, blocks, append.need).await?;
             if let Some(seal) = seal {
                 // The record need not wait for the seal: a flush of either waits for both.
                 let next_life = place.position.life;
@@ -193,11 +209,11 @@ fn padded(data: &[u8]) -> Bytes {
 }
 
 /// Takes a place, waiting for a segment where one can be had.
-async fn take_place(shared: &Arc<Shared>, blocks: u32, urgent: bool) -> Result<(Place, Option<Place>)> {
+async fn take_place(shared: &Arc<Shared>, blocks: u32, need: Need) -> Result<(Place, Option<Place>)> {
     {
         let mut st = shared.state.lock();
         if st.waiting == 0
-            && let Taken::Place(place, seal) = st.take(shared, blocks, urgent)?
+            && let Taken::Place(place, seal) = st.take(shared, blocks, need)?
         {
             return Ok((place, seal));
         }
@@ -208,7 +224,7 @@ async fn take_place(shared: &Arc<Shared>, blocks: u32, urgent: bool) -> Result<(
     loop {
         shared.prepare_now();
         let taken = shared
-            .wait_for(|st| match st.take(shared, blocks, urgent) {
+            .wait_for(|st| match st.take(shared, blocks, need) {
                 Ok(Taken::Wait) if st.preparing => None,
                 other => Some(other),
             })
@@ -228,33 +244,34 @@ impl Drop for Waiting<'_> {
 }
 
 impl State {
-    fn take(&mut self, shared: &Arc<Shared>, blocks: u32, urgent: bool) -> Result<Taken> {
+    fn take(&mut self, shared: &Arc<Shared>, blocks: u32, need: Need) -> Result<Taken> {
         self.alive()?;
         let config = &shared.config;
-        let normal = (config.segments_max - config.segments_reserve) as usize;
-        if !urgent && self.segments.len() > normal {
+        let limit = self.limit(config, need);
+        if need == Need::Ordinary && self.segments.len() > limit {
             return self.refuse();
         }
-        let may_roll = urgent || self.segments.len() < normal;
-        if blocks <= self.room(config, urgent) {
+        let may_roll = self.segments.len() < limit;
+        if blocks <= self.room(config, need) {
             return Ok(Taken::Place(self.place(shared, blocks), None));
         }
         if may_roll && self.spare.is_some() {
             let seal = self.roll(shared);
             return Ok(Taken::Place(self.place(shared, blocks), seal));
         }
-        if may_roll && (self.preparing || self.can_prepare(config) && self.may_try()) {
+        let below = self.segments.len() < (config.segments_max - config.kept(need)) as usize;
+        if below && (self.preparing || self.to_prepare(config).is_some()) {
             return Ok(Taken::Wait);
         }
         self.refuse()
     }
 
     /// Blocks left in the active segment for such records.
-    pub(super) fn room(&self, config: &super::Config, urgent: bool) -> u32 {
+    pub(super) fn room(&self, config: &super::Config, need: Need) -> u32 {
         let Some(active) = &self.active else { return 0 };
-        let normal = (config.segments_max - config.segments_reserve) as usize;
+        let normal = self.limit(config, Need::Ordinary);
         let room = config.segment_blocks() - 1 - active.next_block;
-        if urgent {
+        if need != Need::Ordinary {
             return room;
         }
         if self.segments.len() > normal {

@@ -19,7 +19,7 @@ impl Inner {
         }
         for some in keys.chunks(DROP_SHARDS_MAX) {
             let mut recorded = self.record_drop(some).await;
-            if matches!(recorded, Err(Error::Full { .. })) && self.make_room().await {
+            if matches!(recorded, Err(Error::Full { .. })) && self.make_room(0).await {
                 recorded = self.record_drop(some).await;
             }
             recorded?;
@@ -32,14 +32,19 @@ impl Inner {
         // A record that makes room may go where ordinary ones may not.
         let append = Append::new(KIND_DROP, encode_drop(keys)).urgent();
         let (this, keys) = (self.clone(), keys.to_vec());
+        // As a delete: never while cleaning has a copy of one of them on its way.
+        let dropping = self.claim_deletes(keys.iter().map(|k| k.stripe).collect()).await;
         let appended = self.log.append_then(append, move |appended| {
-            let mut st = this.state.lock();
-            st.keeping.appended(&appended.location);
-            for key in keys {
-                st.index.drop_shard(key.into(), appended.location.position);
-                st.corrupt.remove(&key.into());
+            {
+                let mut st = this.state.lock();
+                st.keeping.appended(&appended.location);
+                for key in keys {
+                    st.index.drop_shard(key.into(), appended.location.position);
+                    st.corrupt.remove(&key.into());
+                }
+                st.keeping.something_died = true;
             }
-            st.keeping.something_died = true;
+            drop(dropping);
         });
         appended.await.map(|_| ()).map_err(|e| self.refused(e))
     }

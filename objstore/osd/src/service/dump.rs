@@ -1,6 +1,6 @@
 //! Telling what an OSD's folder holds, for `holdfast dump`.
 
-use super::record::{self, KIND_DELETE, KIND_DROP, KIND_FENCE, KIND_SHARD};
+use super::record::{self, KIND_COPY, KIND_DELETE, KIND_DROP, KIND_FENCE, KIND_SHARD};
 use super::snapshot;
 use super::superblock::{FILE, LOG_DIR, Superblock};
 use crate::log::{self, Describe};
@@ -38,9 +38,13 @@ impl Describe for Shards {
 
     fn record(&self, line: Line, kind: u8, meta: &[u8], _: &[u8], sink: &mut Sink<'_>) -> io::Result<()> {
         sink(match kind {
-            KIND_SHARD => match record::decode_shard(meta) {
+            KIND_SHARD | KIND_COPY => match record::decode_shard(meta) {
                 Ok(h) => {
-                    let line = line.named("shard").show("stripe", h.key.stripe).with("shard", h.key.shard).show("code", h.code);
+                    let line = line
+                        .named(if kind == KIND_COPY { "copy" } else { "shard" })
+                        .show("stripe", h.key.stripe)
+                        .with("shard", h.key.shard)
+                        .show("code", h.code);
                     let line = line.with("codec", h.codec).with("stripe_bytes", h.stripe_len).show("digest", format!("{:016x}", h.digest));
                     let line = line.with("session", h.session.0).with("session_epoch", h.epoch.0);
                     line.with("bucket", h.hint.bucket).with("inode", h.hint.inode.0).with("chunk", h.hint.chunk)

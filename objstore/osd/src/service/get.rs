@@ -2,7 +2,7 @@
 
 use super::index::{Entry, Key};
 use super::osd::{CORRUPT_MAX, Inner};
-use super::record::{KIND_SHARD, decode_shard};
+use super::record::{KIND_COPY, KIND_SHARD, decode_shard};
 use crate::log;
 use crate::log::format::head::Head;
 use holdfast_objstore_proto::shard::{Error, Result, ShardHead, ShardKey, ShardRead};
@@ -51,27 +51,20 @@ impl Inner {
         }
     }
 
-    pub(super) async fn head_of(&self, key: ShardKey, entry: Entry) -> Result<ShardHead> {
-        match self.log.read_head(&entry.location()).await {
-            Ok(head) => self.check(key, &head),
-            Err(e) => Err(self.unreadable(key, e)),
-        }
-    }
-
     fn moved(&self, key: ShardKey, entry: Entry) -> bool {
         self.state.lock().index.shards.get(&Key::from(key)) != Some(&entry)
     }
 
     /// The record must be the shard asked for: an index that points elsewhere answers nothing wrong.
-    fn check(&self, key: ShardKey, head: &Head) -> Result<ShardHead> {
+    pub(super) fn check(&self, key: ShardKey, head: &Head) -> Result<ShardHead> {
         match decode_shard(&head.meta) {
-            Ok(shard) if head.kind == KIND_SHARD && shard.key == key => Ok(shard),
+            Ok(shard) if matches!(head.kind, KIND_SHARD | KIND_COPY) && shard.key == key => Ok(shard),
             Ok(shard) => Err(self.found_corrupt(key, format!("shard {} lies in its place", shard.key))),
             Err(bad) => Err(self.found_corrupt(key, bad.to_string())),
         }
     }
 
-    fn unreadable(&self, key: ShardKey, e: log::Error) -> Error {
+    pub(super) fn unreadable(&self, key: ShardKey, e: log::Error) -> Error {
         match e {
             log::Error::Corrupt { .. } => self.found_corrupt(key, e.to_string()),
             log::Error::Io(_) => {

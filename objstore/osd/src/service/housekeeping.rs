@@ -1,4 +1,4 @@
-//! What an OSD does in the background: checkpoints of its index, and giving dead segments back.
+//! What an OSD does in the background: checkpoints of its index, giving dead segments back, cleaning others (`clean`).
 //!
 //! What always holds: nothing here runs on a timer; it is begun by appends and deletes. A checkpoint that could not be
 //! written is tried again after as many bytes; only the log's own failure takes the OSD out of service.
@@ -19,6 +19,8 @@ const PINNED_MAX: usize = 4;
 pub(super) struct Due {
     /// Bytes appended since the last checkpoint began.
     pub bytes: u64,
+    /// Bytes appended since the start.
+    pub appended: u64,
     /// A shard was deleted or replaced.
     pub something_died: bool,
     /// The segment appended to last: once it changes, the one before may be given back.
@@ -32,6 +34,7 @@ pub(super) struct Due {
 impl Due {
     pub fn appended(&mut self, at: &Location) {
         self.bytes += at.stored_bytes();
+        self.appended += at.stored_bytes();
         if at.position.life > self.life {
             self.life = at.position.life;
             self.new_segment = true;
@@ -77,17 +80,40 @@ impl Inner {
         });
     }
 
-    /// After a refusal for want of room: gives back what can be, now, and answers whether it is worth another try.
-    pub(super) async fn make_room(self: &Arc<Self>) -> bool {
-        let worth = {
-            let st = self.state.lock();
-            st.keeping.running || st.keeping.something_died || st.keeping.new_segment
-        };
-        worth && self.keep_house().await.is_ok()
+    /// After a refusal for want of room for `bytes`: gives back what can be, now, or waits for who is at it, and answers whether
+    /// another try is worth it.
+    pub(super) async fn make_room(self: &Arc<Self>, bytes: u64) -> bool {
+        let before = self.state.lock().cleaning.given_back;
+        let came = || self.state.lock().cleaning.given_back != before || self.log.space().free > bytes + self.log.segment_room();
+        loop {
+            let mut rung = std::pin::pin!(self.eased.notified());
+            rung.as_mut().enable();
+            if came() {
+                return true;
+            }
+            let held = tokio::select! {
+                biased;
+                one = self.housekeeper.acquire() => Some(one.expect("never closed")),
+                () = rung => None,
+            };
+            if held.is_some() {
+                let kept = self.keep_house_pressed(true).await;
+                return kept.is_ok() && came();
+            }
+            if came() {
+                return true;
+            }
+        }
     }
 
     pub(super) async fn keep_house(self: &Arc<Self>) -> log::Result<()> {
         let _one = self.housekeeper.acquire().await.expect("never closed");
+        self.keep_house_pressed(false).await
+    }
+
+    /// The caller holds the housekeeper.
+    async fn keep_house_pressed(self: &Arc<Self>, pressed: bool) -> log::Result<()> {
+        let _rings = Rings(self);
         let due = {
             let mut st = self.state.lock();
             st.keeping.something_died = false;
@@ -97,12 +123,19 @@ impl Inner {
         if due {
             self.checkpoint().await?;
         }
+        self.let_go(false).await?;
+        self.clean(pressed).await
+    }
+
+    /// Gives dead segments back. `pressed`: also those that only deletes or copies in them keep.
+    pub(super) async fn let_go(self: &Arc<Self>, pressed: bool) -> log::Result<()> {
         self.retire_dead().await?;
         // Two checkpoints later no recovery needs the deletes they stand behind.
         for _ in 0..2 {
             let pinned = self.pinned_dead();
-            let pressed = pinned > PINNED_MAX || pinned > 0 && self.log.space().free == 0;
-            if !pressed || !self.checkpoint().await? {
+            let allowed = PINNED_MAX.min(self.log.space().segments_normal as usize / 16);
+            let enough = pinned > allowed || pinned > 0 && (pressed || self.log.space().free == 0);
+            if !enough || !self.checkpoint().await? {
                 break;
             }
             self.retire_dead().await?;
@@ -131,7 +164,11 @@ impl Inner {
             for life in dead {
                 self.log.retire(life).await?;
                 // Only now: what this segment's shards pinned elsewhere is free.
-                self.state.lock().index.retired(life);
+                let mut st = self.state.lock();
+                st.index.retired(life);
+                st.cleaning.given_back += 1;
+                drop(st);
+                self.eased.notify_waiters();
             }
         }
     }
@@ -160,6 +197,15 @@ impl Inner {
             }
             Err(e) => Err(e),
         }
+    }
+}
+
+/// Lets go whoever waits for the housekeeper's work, however it ends.
+struct Rings<'a>(&'a Inner);
+
+impl Drop for Rings<'_> {
+    fn drop(&mut self) {
+        self.0.eased.notify_waiters();
     }
 }
 

@@ -25,6 +25,11 @@ impl Key {
     pub fn stripe(&self) -> StripeId {
         StripeId::from_bytes(*self.0.first_chunk().expect("seventeen bytes"))
     }
+
+    /// The keys of all shards of a stripe.
+    pub fn all_of(stripe: StripeId) -> std::ops::RangeInclusive<Key> {
+        Key::from(ShardKey { stripe, shard: 0 })..=Key::from(ShardKey { stripe, shard: u8::MAX })
+    }
 }
 
 impl From<ShardKey> for Key {
@@ -110,8 +115,8 @@ impl Index {
 
     /// A delete was recorded at `at`: forgets what came before it.
     pub fn delete(&mut self, stripe: StripeId, at: Position) {
-        let keys = Key::from(ShardKey { stripe, shard: 0 })..=Key::from(ShardKey { stripe, shard: u8::MAX });
-        let dead: Vec<(Key, Entry)> = self.shards.range(keys).filter(|(_, e)| e.position < at).map(|(k, e)| (*k, *e)).collect();
+        let dead: Vec<(Key, Entry)> =
+            self.shards.range(Key::all_of(stripe)).filter(|(_, e)| e.position < at).map(|(k, e)| (*k, *e)).collect();
         for (key, entry) in dead {
             self.shards.remove(&key);
             self.took_away(at, entry);
@@ -170,6 +175,16 @@ impl Index {
     pub fn fenced(&self, stripe: StripeId) -> bool {
         let before = self.fences.range(..=stripe).next_back();
         before.is_some_and(|(first, count)| StripeRange { first: *first, count: *count }.contains(stripe))
+    }
+
+    /// Whether every id of the range is refused.
+    pub fn all_fenced(&self, range: StripeRange) -> bool {
+        let before = self.fences.range(..=range.first).next_back();
+        before.is_some_and(|(first, count)| {
+            let fence = StripeRange { first: *first, count: *count };
+            let last = StripeId { counter: range.first.counter.saturating_add(range.count.saturating_sub(1)), ..range.first };
+            fence.contains(range.first) && fence.contains(last)
+        })
     }
 
     /// A segment was retired: nothing waits for it any more.

@@ -2,6 +2,7 @@
 
 use crate::log;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 /// Counts of one OSD since its start; clones share them.
@@ -21,6 +22,14 @@ pub struct Metrics {
     pub flushes: Counter,
     /// Checkpoints of the index stored.
     pub checkpoints: Counter,
+    /// Segments emptied by cleaning.
+    pub segments_cleaned: Counter,
+    /// Bytes it copied, with their headers.
+    pub cleaned_bytes: Counter,
+    /// Bytes it has to move before enough room is free.
+    pub debt: Gauge,
+    /// Waits of writers for cleaning.
+    pub paced: Counter,
     /// Records read at the start.
     pub records_recovered: Counter,
     /// Starts that cut a torn tail off (0 or 1).
@@ -42,6 +51,10 @@ impl Metrics {
         r.register("deletes", "Stripes deleted", self.deletes.clone());
         r.register("flush_calls", "Flush calls", self.flushes.clone());
         r.register("checkpoints", "Index checkpoints stored", self.checkpoints.clone());
+        r.register("segments_cleaned", "Segments emptied by cleaning", self.segments_cleaned.clone());
+        r.register("cleaned_bytes", "Bytes copied by cleaning", self.cleaned_bytes.clone());
+        r.register("debt_bytes", "Bytes that cleaning has to move before enough room is free", self.debt.clone());
+        r.register("paced", "Waits of writers for cleaning", self.paced.clone());
         r.register("records_recovered", "Records read at the start", self.records_recovered.clone());
         r.register("torn_tails", "Starts that cut off a torn tail", self.torn_tails.clone());
         r.register("faults", "Faults found in the log at the start", self.faults.clone());

@@ -10,11 +10,11 @@ use super::superblock::{FILE, LOG_DIR, Superblock};
 use crate::log::{self, Log, OnCorruption, Recovery};
 use holdfast_objstore_base::disk::{Disk, DiskError};
 use parking_lot::Mutex;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 /// Why an OSD could not be made or started; each is one sentence, and nothing was harmed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -102,8 +102,12 @@ impl Osd {
         let state = State {
             index,
             pending: HashMap::new(),
+            moving: BTreeMap::new(),
+            deleting: HashMap::new(),
+            cleaning: Default::default(),
             corrupt: HashSet::new(),
             failure: None,
+            stamp: Default::default(),
             keeping: Due { bytes, something_died: true, ..Due::default() },
         };
         let inner = Inner {
@@ -114,6 +118,7 @@ impl Osd {
             metrics,
             read_errors: AtomicU32::new(0),
             housekeeper: Semaphore::new(1),
+            eased: Notify::new(),
         };
         let osd = Osd(Arc::new(inner));
         osd.0.housekeep();
@@ -131,12 +136,16 @@ fn log_config(disk: &dyn Disk, log_dir: &Path, segment_bytes: u64, config: &Conf
         }
     };
     let segments_max = u32::try_from(total / segment_bytes).unwrap_or(u32::MAX).max(2);
-    // Two of a hundred, at least two, so that deletes and restarts always have where to go; but never all.
-    let segments_reserve = segments_max.div_ceil(50).max(2).min(segments_max - 1);
+    // Two of a hundred, so that deletes, restarts and copies of cleaning always have where to go: at least three, two where there
+    // are few, but never all.
+    let few = segments_max < 16;
+    let segments_reserve = segments_max.div_ceil(50).max(if few { 2 } else { 3 }).min(segments_max - 1);
     Ok(log::Config {
         segment_bytes,
         segments_max,
         segments_reserve,
+        segments_cleaning: (segments_reserve > 1) as u32,
+        segments_ahead: 1,
         cache_bytes: config.cache_bytes,
         on_corruption: OnCorruption::Report,
         blocking: config.blocking,

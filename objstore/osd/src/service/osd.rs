@@ -6,10 +6,10 @@ use super::metrics::Metrics;
 use super::superblock::Superblock;
 use crate::log::{self, Log};
 use holdfast_objstore_base::BoxFuture;
-use holdfast_objstore_proto::shard::{Error, OsdSpace, Result, ShardHead, ShardKey, ShardPut, ShardRead, ShardService};
-use holdfast_objstore_proto::{OsdId, StripeId};
+use holdfast_objstore_proto::shard::{Error, OsdSpace, Result, ShardHead, ShardKey, ShardPut, ShardRead, ShardService, Stamp};
+use holdfast_objstore_proto::{OsdId, StripeId, StripeRange};
 use parking_lot::Mutex;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -29,20 +29,38 @@ pub(super) struct Inner {
     pub read_errors: AtomicU32,
     /// One housekeeper at a time.
     pub housekeeper: Semaphore,
+    /// Rung when cleaning got on, gave a segment back, or ended.
+    pub eased: Notify,
 }
 
 pub(super) struct State {
     pub index: Index,
     /// Puts on their way, with who waits for them.
     pub pending: HashMap<Key, Arc<Notify>>,
+    /// Shards that cleaning copies now, with who waits for them.
+    pub moving: BTreeMap<Key, Arc<Notify>>,
+    /// Deletes on their way, by stripe.
+    pub deleting: HashMap<StripeId, u32>,
+    pub cleaning: super::clean::Cleaning,
     /// Held shards a read found corrupt: a put of one appends anew.
     pub corrupt: HashSet<Key>,
     pub failure: Option<String>,
+    /// Of the newest list of live stripes seen since the start.
+    pub stamp: holdfast_objstore_proto::shard::Stamp,
     pub keeping: super::housekeeping::Due,
 }
 
 /// Shards remembered as corrupt at most: each is repaired by one put, and found again by the next read when forgotten.
 pub(super) const CORRUPT_MAX: usize = 4096;
+
+/// Waits to be rung, unless what is waited for is over before the wait began.
+pub(super) async fn wait_for(bell: &Notify, still: impl FnOnce() -> bool) {
+    let mut rung = std::pin::pin!(bell.notified());
+    rung.as_mut().enable();
+    if still() {
+        rung.await;
+    }
+}
 
 impl Osd {
     pub fn superblock(&self) -> &Superblock {
@@ -133,6 +151,14 @@ impl ShardService for Osd {
         Box::pin(self.0.fresh(key, true))
     }
 
+    fn fence(&self, ranges: Vec<StripeRange>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.0.fence(ranges).await })
+    }
+
+    fn retire(&self, range: StripeRange, live: Vec<StripeId>, stamp: Stamp) -> BoxFuture<'_, Result<u64>> {
+        Box::pin(async move { self.0.retire(range, live, stamp).await })
+    }
+
     fn list(&self, after: Option<ShardKey>, limit: usize) -> BoxFuture<'_, Result<Vec<ShardKey>>> {
         Box::pin(async move {
             self.0.alive()?;
@@ -145,7 +171,11 @@ impl ShardService for Osd {
     fn space(&self) -> OsdSpace {
         let s = self.0.log.space();
         let live = self.0.state.lock().index.live_bytes;
-        OsdSpace { total: s.total, live, used: s.used, free: s.free }
+        OsdSpace { total: s.total, live, used: s.used, free: self.0.free_after_cleaning(&s, live), debt: self.0.debt() }
+    }
+
+    fn pace(&self, bytes: u64) -> BoxFuture<'_, ()> {
+        Box::pin(self.0.pace(bytes))
     }
 
     fn failure(&self) -> Option<String> {

@@ -1,18 +1,22 @@
 //! Putting a shard.
 
 use super::index::{Entry, Key};
-use super::osd::Inner;
+use super::osd::{Inner, wait_for};
 use super::record::{KIND_SHARD, encode_shard};
 use crate::log::{Append, Appended};
 use holdfast_objstore_base::units::BLOCK;
+use holdfast_objstore_proto::SessionId;
 use holdfast_objstore_proto::shard::{Error, Result, ShardKey, ShardPut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::sync::Notify;
 
+/// Attempts of a put that finds the log full, each after room was made; others may take that room first.
+const TRIES_MAX: usize = 64;
+
 /// What stands in the way of a put.
 enum Found {
-    Held(Entry),
+    Held,
     OnItsWay(Arc<Notify>),
     Nothing(Pending),
 }
@@ -40,37 +44,39 @@ impl Inner {
         if put.data.is_empty() || !put.data.len().is_multiple_of(BLOCK) || put.crcs.len() != blocks || blocks > u16::MAX as usize {
             return Err(self.corrupt(key, format!("{} bytes with {} checksums are no shard", put.data.len(), put.crcs.len())));
         }
-        let mut again = true;
-        loop {
+        for _ in 0..TRIES_MAX {
             match self.put_once(&put).await {
-                Err(Error::Full { .. }) if again && self.make_room().await => again = false,
+                Err(Error::Full { .. }) if self.make_room(put.data.len() as u64).await => {}
                 other => return other,
             }
         }
+        self.put_once(&put).await
     }
 
     async fn put_once(self: &Arc<Self>, put: &ShardPut) -> Result<()> {
         let key = put.head.key;
         let pending = loop {
-            match self.look(key)? {
+            match self.look(key, put.head.session)? {
                 Found::Nothing(pending) => break pending,
-                Found::Held(entry) => return self.compare(put, entry).await,
+                Found::Held => match self.compare(put).await {
+                    Err(Error::NotFound { .. }) => {}
+                    compared => return compared,
+                },
                 Found::OnItsWay(waiters) => {
-                    let mut done = std::pin::pin!(waiters.notified());
-                    done.as_mut().enable();
-                    // It may have ended before the wait began.
-                    let still = self.state.lock().pending.get(&key.into()).is_some_and(|w| Arc::ptr_eq(w, &waiters));
-                    if still {
-                        done.await;
-                    }
+                    let still = || {
+                        let st = self.state.lock();
+                        let key = Key::from(key);
+                        [st.pending.get(&key), st.moving.get(&key)].into_iter().flatten().any(|w| Arc::ptr_eq(w, &waiters))
+                    };
+                    wait_for(&waiters, still).await;
                 }
             }
         };
         let append = Append::new(KIND_SHARD, encode_shard(&put.head)).payload(put.data.clone()).crcs(put.crcs.clone());
         let (this, fenced) = (self.clone(), Arc::new(AtomicBool::new(false)));
-        let late = fenced.clone();
+        let (late, session) = (fenced.clone(), put.head.session);
         let appended = self.log.append_then(append, move |appended| {
-            late.store(!this.indexed(key, appended), Relaxed);
+            late.store(!this.indexed(key, session, appended), Relaxed);
             drop(pending);
         });
         appended.await.map_err(|e| self.refused(e))?;
@@ -83,30 +89,28 @@ impl Inner {
         Ok(())
     }
 
-    fn look(self: &Arc<Self>, shard: ShardKey) -> Result<Found> {
+    fn look(self: &Arc<Self>, shard: ShardKey, session: SessionId) -> Result<Found> {
         let key = Key::from(shard);
         let mut st = self.state.lock();
-        if st.index.fenced(shard.stripe) {
+        if self.refuses(&st.index, shard.stripe, session) {
             return Err(Error::Fenced { osd: self.id(), key: shard });
         }
-        if let Some(waiters) = st.pending.get(&key) {
+        if let Some(waiters) = st.pending.get(&key).or_else(|| st.moving.get(&key).filter(|_| st.corrupt.contains(&key))) {
             return Ok(Found::OnItsWay(waiters.clone()));
         }
-        if let Some(entry) = st.index.shards.get(&key)
-            && !st.corrupt.contains(&key)
-        {
-            return Ok(Found::Held(*entry));
+        if st.index.shards.contains_key(&key) && !st.corrupt.contains(&key) {
+            return Ok(Found::Held);
         }
         st.pending.insert(key, Arc::new(Notify::new()));
         Ok(Found::Nothing(Pending { inner: self.clone(), key }))
     }
 
     /// The device has the shard: it is readable from now on. False when its range was fenced meanwhile.
-    fn indexed(&self, shard: ShardKey, appended: Appended) -> bool {
+    fn indexed(&self, shard: ShardKey, session: SessionId, appended: Appended) -> bool {
         let entry = Entry::new(&appended.location).expect("its length was checked");
         let mut st = self.state.lock();
         st.keeping.appended(&appended.location);
-        if st.index.fenced(shard.stripe) {
+        if self.refuses(&st.index, shard.stripe, session) {
             return false;
         }
         let key = Key::from(shard);
@@ -115,9 +119,9 @@ impl Inner {
         true
     }
 
-    /// A shard that is held is put again: the same one, or not.
-    async fn compare(self: &Arc<Self>, put: &ShardPut, entry: Entry) -> Result<()> {
-        let held = self.head_of(put.head.key, entry).await?;
+    /// A shard that is held is put again: the same one, or not. `NotFound` when it was deleted meanwhile.
+    async fn compare(self: &Arc<Self>, put: &ShardPut) -> Result<()> {
+        let held = self.get(put.head.key, 0, 0).await?.head;
         if held.digest == put.head.digest {
             return Ok(());
         }

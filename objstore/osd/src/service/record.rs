@@ -1,7 +1,7 @@
 //! The records an OSD writes to its log: their `meta` bytes. Drawn in docs/formats/osd.md.
 //!
 //! ```text
-//! shard (kind 1), 72 bytes; the payload is the shard
+//! shard (kind 1), or the copy of one that cleaning made (kind 5), 72 bytes; the payload is the shard
 //!  off size
 //!    0    1  version, 1
 //!    1    1  shard number
@@ -42,6 +42,8 @@ use holdfast_objstore_proto::{Code, Codec, InodeId, SessionEpoch, SessionId, Str
 pub const KIND_SHARD: u8 = 1;
 pub const KIND_DELETE: u8 = 2;
 pub const KIND_FENCE: u8 = 3;
+/// A shard that cleaning moved: as [`KIND_SHARD`], but no fence takes it away, for it was there before.
+pub const KIND_COPY: u8 = 5;
 pub const KIND_DROP: u8 = 6;
 pub const SHARD_META_BYTES: usize = 72;
 pub const FENCE_META_BYTES: usize = 32;

@@ -1,10 +1,11 @@
 //! Rebuilding the index at a start.
 
 use super::index::{Entry, Index};
-use super::record::{self, KIND_DELETE, KIND_DROP, KIND_FENCE, KIND_SHARD};
+use super::record::{self, KIND_COPY, KIND_DELETE, KIND_DROP, KIND_FENCE, KIND_SHARD};
 use super::snapshot;
 use crate::log::{Recovered, Visitor};
 use bytes::Bytes;
+use holdfast_objstore_proto::shard::TASK_SESSION;
 
 /// Applies what the log holds, in order.
 #[derive(Default)]
@@ -26,8 +27,8 @@ impl Visitor for Replay {
         self.bytes += r.location.stored_bytes();
         let at = r.location.position;
         match r.kind {
-            KIND_SHARD => match (record::decode_shard(r.meta), Entry::new(&r.location)) {
-                (Ok(head), Some(entry)) if !self.index.fenced(head.key.stripe) => {
+            KIND_SHARD | KIND_COPY => match (record::decode_shard(r.meta), Entry::new(&r.location)) {
+                (Ok(head), Some(entry)) if r.kind == KIND_COPY || head.session == TASK_SESSION || !self.index.fenced(head.key.stripe) => {
                     self.index.insert(head.key.into(), entry);
                 }
                 (Ok(_), Some(_)) => {}

@@ -1,5 +1,6 @@
 //! What the tests of the service share.
 
+mod cleaning;
 mod deletes;
 mod dumps;
 mod faults;

@@ -7,6 +7,7 @@
 mod device;
 
 use super::super::data::Running;
+use super::super::room;
 use super::super::storage::{self, Opening};
 use super::{OsdSet, OsdState};
 use crate::layout::{self, Layout, Life, OsdPlace, Standing, State};
@@ -276,7 +277,7 @@ impl Running {
         }
         let made = async {
             self.format_device(&place, &path).await?;
-            let part = storage::parts(&layout, &disk)?.get(&id).copied();
+            let part = room::parts(&layout, &disk)?.get(&id).copied();
             storage::form(layout.cluster, id, &path, log_id, part.unwrap_or(0), &disk)?;
             let cache_bytes = set.shares.memory / 16 / layout.osds.len() as u64;
             let mut registry = prometheus_client::registry::Registry::default();

@@ -234,7 +234,7 @@ pub fn service_over(config: Config, clock: Arc<dyn Clock>, wrap: impl FnOnce(Sha
     let metrics = Metrics::default();
     let state = crate::state::State::in_memory(config.state.clone(), metrics.clone()).expect("a fresh state");
     let log = wrap(Solo::open(clock.clone(), state.clone()).expect("a log"));
-    let service = Service::assemble(state, log, clock, config, metrics);
+    let service = Service::assemble(state, log, None, clock, config, metrics);
     service.core.start_orphans();
     service
 }

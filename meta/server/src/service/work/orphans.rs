@@ -13,6 +13,7 @@ use holdfast_objstore_proto::meta::{Command, MetaError, Reply};
 use parking_lot::Mutex;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Inodes in the queue; past it all orphans are looked at.
 const QUEUE_MAX: usize = 16_384;
@@ -26,6 +27,8 @@ const SWEEP_MAX: usize = 16_384;
 pub(crate) struct Orphans {
     queue: Mutex<Queue>,
     signal: Signal,
+    /// Taken from the queue and waiting out their grace, or their turn.
+    in_hand: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -58,8 +61,10 @@ impl Orphans {
         self.signal.notify();
     }
 
+    /// What waits to be freed as far as is known: not what somebody has open.
     pub(crate) fn queued(&self) -> usize {
-        self.queue.lock().inos.len()
+        let q = self.queue.lock();
+        q.inos.len() + q.all as usize + self.in_hand.load(Ordering::Relaxed)
     }
 
     fn take(&self) -> VecDeque<InodeId> {
@@ -82,6 +87,7 @@ pub(super) async fn run(core: Arc<Core>) {
     let mut sweep: Sweep = None;
     while sweep.is_some() || work.unless_stopped(work.orphans.signal.notified()).await {
         let due = due(&core, &mut sweep);
+        work.orphans.in_hand.store(due.as_ref().map_or(0, Vec::len), Ordering::Relaxed);
         // Who found a name just before it went may still be on the way to open it. What is queued meanwhile waits for its own turn.
         let grace = core.config.orphan_grace;
         if due.as_ref().is_ok_and(|d| !d.is_empty()) && !grace.is_zero() && !work.unless_stopped(tokio::time::sleep(grace)).await {
@@ -113,6 +119,7 @@ pub(super) async fn run(core: Arc<Core>) {
                     }
                 }
             }
+            let _ = work.orphans.in_hand.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Deleting retired stripes: at their OSDs first, then in the state.
 //!
-//! What always holds: a stripe is deleted only after its retirement is committed and a grace has passed, so that a read which
-//! looked at the map before finds it; it is forgotten only after it is deleted durably. Both steps may be repeated.
+//! What always holds: a stripe is deleted only after its retirement is committed; it is forgotten only after it is deleted durably.
+//! Both steps may be repeated. Stripes retired within a grace are deleted together; where space is short the grace ends at once, for it is
+//! not what protects readers: the object cluster waits for reads under way before it deletes, and a later one that still has
+//! the old map finds the stripe gone and looks at the map again.
 //! What it leaves out: shards that no record names; reconciling finds those.
 
 use super::super::core::Core;
@@ -46,7 +48,7 @@ pub(super) async fn run(core: Arc<Core>, reaper: Arc<dyn StripeReaper>) {
             if round.is_empty() {
                 break;
             }
-            if !core.config.stripe_grace.is_zero() && !core.work.unless_stopped(tokio::time::sleep(core.config.stripe_grace)).await {
+            if !core.work.gather(core.config.stripe_grace).await {
                 return;
             }
             let mut failed = false;

@@ -51,7 +51,7 @@ impl Reference {
 
 async fn work(disk: &SimDisk, osd: &Osd, model: &Reference, rng: &mut Rng, version: &mut u64) {
     for _ in 0..10 + rng.below(50) {
-        match rng.below(12) {
+        match rng.below(14) {
             0..=5 => {
                 // Distinct keys at once: order among them is the log's business.
                 let first = rng.below(60);
@@ -95,6 +95,46 @@ async fn work(disk: &SimDisk, osd: &Osd, model: &Reference, rng: &mut Rng, versi
                     Err(e) => assert!(disk.is_cut(), "{e}"),
                 }
             }
+            10 => {
+                // Cleaning beside a delete, a put and reads.
+                let (gone, put) = (rng.below(60), rng.below(60));
+                *version += 1;
+                let cleaning = async {
+                    let _one = osd.0.housekeeper.acquire().await.unwrap();
+                    if let Err(e) = osd.0.clean_some(true).await {
+                        assert!(disk.is_cut(), "{e}");
+                    }
+                };
+                let deleting = async {
+                    if model.certain(gone) {
+                        let held = model.now(gone).is_some();
+                        let done = osd.delete(vec![stripe(gone)]).await;
+                        assert!(done.is_ok() || disk.is_cut(), "{done:?}");
+                        if held {
+                            model.becomes(gone, None, done.is_ok());
+                        }
+                    }
+                };
+                let putting = async {
+                    if put != gone && model.certain(put) && model.now(put).is_none() {
+                        match osd.put(shard(key(put), *version, 2)).await {
+                            Ok(()) => model.becomes(put, Some((*version, 2)), true),
+                            Err(Error::Full { .. }) => {}
+                            Err(_) if disk.is_cut() => model.becomes(put, Some((*version, 2)), false),
+                            Err(e) => panic!("{e}"),
+                        }
+                    }
+                };
+                let reading = async {
+                    for n in (0..60).filter(|n| *n != gone && *n != put) {
+                        if model.certain(n) && !disk.is_cut() {
+                            let got = read(osd, n).await;
+                            assert!(got == Some(model.now(n)) || disk.is_cut(), "{n} is {got:?}, not {:?}", model.now(n));
+                        }
+                    }
+                };
+                futures::join!(cleaning, deleting, putting, reading);
+            }
             _ => {
                 let n = rng.below(60);
                 if model.certain(n) && !disk.is_cut() {
@@ -121,13 +161,14 @@ async fn read(osd: &Osd, n: u64) -> Option<Version> {
     Some(Some((v, blocks)))
 }
 
-async fn one_seed(seed: u64) {
+/// Answers how many segments were cleaned.
+async fn one_seed(seed: u64) -> u64 {
     let mut rng = Rng::new(seed ^ 0x05d);
     let mut disk = SimDisk::new(seed);
     Osd::format(&disk, &dir(), options()).unwrap();
     let config =
         Config { capacity_bytes: Some((12 + rng.below(20)) * SEGMENT), checkpoint_bytes: (1 + rng.below(8)) * SEGMENT, ..config() };
-    let (model, mut version) = (Reference::default(), 0);
+    let (model, mut version, mut cleaned) = (Reference::default(), 0, 0);
     for round in 0..5 {
         if rng.below(3) == 0 {
             disk.cut_after(rng.below(400));
@@ -160,6 +201,7 @@ async fn one_seed(seed: u64) {
         if !disk.is_cut() {
             assert_eq!(osd.list(None, 1000).await.unwrap(), held);
             work(&disk, &osd, &model, &mut rng, &mut version).await;
+            cleaned += osd.metrics().segments_cleaned.get();
         }
         if rng.below(4) == 0 && !disk.is_cut() && osd.close().await.is_ok() {
             model.flushed(&model.lengths());
@@ -177,6 +219,7 @@ async fn one_seed(seed: u64) {
             }
         }
     }
+    cleaned
 }
 
 /// Whether both slots hold a checkpoint, so that one may rot.
@@ -190,8 +233,10 @@ fn an_osd_is_what_the_reference_is_by_seed() {
         Ok(s) => (s.parse().unwrap(), s.parse::<u64>().unwrap() + 1),
         Err(_) => (0, 300),
     };
+    let mut cleaned = 0;
     for seed in from..to {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(one_seed(seed));
+        cleaned += runtime.block_on(one_seed(seed));
     }
+    assert!(to - from == 1 || cleaned > 300, "cleaning was hardly tried: {cleaned} segments");
 }

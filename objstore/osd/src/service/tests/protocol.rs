@@ -220,6 +220,39 @@ async fn a_raised_fence_refuses_late_puts_and_drops_what_is_not_live_for_good() 
 }
 
 #[tokio::test]
+async fn a_retired_range_lets_repair_through_and_no_older_list_is_taken() {
+    use holdfast_objstore_proto::StripeRange;
+    use holdfast_objstore_proto::shard::{Stamp, TASK_SESSION};
+    let disk = rig();
+    let osd = open(&disk).await;
+    for n in 10..16 {
+        put(&osd, n, 1).await;
+    }
+    let range = StripeRange { first: stripe(8), count: 16 };
+    let at = |index| Stamp { incarnation: 1, index };
+    assert_eq!(osd.retire(range, vec![stripe(10), stripe(11)], at(7)).await, Ok(4));
+    assert!(matches!(osd.retire(range, vec![], at(6)).await, Err(Error::Stale { .. })), "an older list");
+    assert_eq!(osd.retire(range, vec![stripe(10), stripe(11)], at(7)).await, Ok(0), "it may be repeated");
+    // A late shard of a session is refused; a rebuilt one is taken, and stays.
+    assert!(matches!(osd.put(shard(key(12), 0, 1)).await, Err(Error::Fenced { .. })));
+    let rebuilt = |n| {
+        let mut put = shard(ShardKey { shard: 5, ..key(n) }, 0, 1);
+        put.head.session = TASK_SESSION;
+        put
+    };
+    osd.put(rebuilt(10)).await.unwrap();
+    osd.fence(vec![StripeRange { first: stripe(24), count: 8 }, StripeRange { first: stripe(0), count: 8 }]).await.unwrap();
+    assert_eq!(osd.fences(), 1, "ranges that touch are one");
+    let records = osd.metrics().log.appends.get();
+    osd.fence(vec![StripeRange { first: stripe(2), count: 20 }]).await.unwrap();
+    assert_eq!(osd.metrics().log.appends.get(), records, "what is fenced already costs no record");
+    let osd = open(&disk.crash(1)).await;
+    assert_eq!((osd.fences(), osd.shards()), (1, 3));
+    assert!(osd.head(ShardKey { shard: 5, ..key(10) }).await.is_ok());
+    assert!(matches!(osd.put(shard(key(30), 0, 1)).await, Err(Error::Fenced { .. })));
+}
+
+#[tokio::test]
 async fn space_adds_up() {
     let disk = rig();
     let osd = open(&disk).await;

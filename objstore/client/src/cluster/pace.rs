@@ -1,0 +1,71 @@
+//! Writers meet the debt: slowed while OSDs clean, and made to wait rather than refused while space is about to come back.
+//!
+//! What always holds: a wait ends with whatever it is for, and at [`super::Config::full_wait`] at the latest; deletes and repair do not
+//! come here.
+
+use super::Cluster;
+use crate::{Returning, StripeWrite};
+use futures::future::join_all;
+use holdfast_objstore_proto::stripe::shard_bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Between two looks whether space came back, when nothing rings.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// What a write that met full devices remembers.
+pub(crate) struct FullWait {
+    until: Option<Instant>,
+    /// Deletions answered when the refused attempt began.
+    deletes: u64,
+}
+
+impl FullWait {
+    pub fn new(deletes: u64) -> Self {
+        Self { until: None, deletes }
+    }
+}
+
+impl Cluster {
+    /// Who is asked before a write is refused for want of room. Only the first counts.
+    pub fn set_returning(&self, returning: Arc<dyn Returning>) {
+        let _ = self.returning.set(returning);
+    }
+
+    /// Waits for the OSDs' cleaning, before any time is taken that counts against an OSD.
+    pub(crate) async fn pace(&self, write: &StripeWrite) {
+        let slots = self.slots();
+        let spaces = slots.list.iter().filter(|s| s.failure().is_none()).filter(|s| s.service.space().debt > 0);
+        let len: usize = write.data.iter().map(|d| d.len()).sum();
+        let bytes = shard_bytes(write.code, u32::try_from(len).unwrap_or(u32::MAX)) as u64;
+        let behind: Vec<_> = spaces.map(|s| s.service.pace(bytes)).collect();
+        if !behind.is_empty() {
+            self.metrics.paced_writes.inc();
+            join_all(behind).await;
+        }
+    }
+
+    /// After a refusal for want of room: whether it is worth another attempt, once something was deleted.
+    pub(crate) async fn room_may_come(&self, wait: &mut FullWait) -> bool {
+        let Some(returning) = self.returning.get() else { return false };
+        let now = Instant::now();
+        let until = *wait.until.get_or_insert(now + self.config.full_wait);
+        let deletes = std::mem::replace(&mut wait.deletes, self.metrics.deletes.get());
+        if now < until && wait.deletes != deletes {
+            return true;
+        }
+        if now >= until || returning.pending() == 0 {
+            return false;
+        }
+        let mut deleted = std::pin::pin!(self.deleted.notified());
+        deleted.as_mut().enable();
+        self.metrics.full_waits.inc();
+        returning.hurry();
+        tokio::select! {
+            () = deleted => {}
+            () = tokio::time::sleep(LOOK_AGAIN.min(until - now)) => {}
+        }
+        true
+    }
+}
