@@ -6,7 +6,7 @@ use holdfast_objstore_base::clock::ManualClock;
 use holdfast_objstore_base::disk::Disk;
 use holdfast_objstore_base::sim::SimDisk;
 use holdfast_objstore_client::conformance::{expect, stripe};
-use holdfast_objstore_client::{Cluster, Config as ClientConfig, DownOsd, Objects, Upkeep};
+use holdfast_objstore_client::{Cluster, Config as ClientConfig, DownOsd, Error, Objects, Upkeep};
 use holdfast_objstore_osd::{Config as OsdConfig, FormatOptions, Osd};
 use holdfast_objstore_proto::shard::{Hint, ShardKey, ShardService};
 use holdfast_objstore_proto::{Code, OsdId, StripeId, StripeMeta};
@@ -162,15 +162,27 @@ impl Rig {
     pub async fn fill(&mut self, count: u64, len: u32) -> Vec<StripeId> {
         let mut ids = Vec::new();
         for _ in 0..count {
-            self.next += 1;
-            let mut write = stripe(self.next, CODE, len);
-            write.hint = Hint { bucket: BUCKET, ..Hint::default() };
-            let meta = self.cluster.write(write).await.unwrap();
-            let meta = self.cluster.flush(vec![meta]).await.unwrap().remove(0);
+            let mut tries = 0;
+            let meta = loop {
+                match self.put(len).await {
+                    Ok(meta) => break meta,
+                    // A device that fails its flush beside one that was too slow: one below the quorum, and a writer tries again.
+                    Err(e) => assert!(matches!(e, Error::Unavailable { .. }) && tries < 10, "{e}"),
+                }
+                tries += 1;
+            };
             ids.push(meta.id);
             self.map.stripes.lock().insert(meta.id, meta);
         }
         ids
+    }
+
+    async fn put(&mut self, len: u32) -> Result<Arc<StripeMeta>, Error> {
+        self.next += 1;
+        let mut write = stripe(self.next, CODE, len);
+        write.hint = Hint { bucket: BUCKET, ..Hint::default() };
+        let meta = self.cluster.write(write).await?;
+        Ok(self.cluster.flush(vec![meta]).await?.remove(0))
     }
 
     pub fn record(&self, id: StripeId) -> Arc<StripeMeta> {
