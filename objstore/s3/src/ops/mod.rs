@@ -24,7 +24,9 @@ pub fn upload_text(id: UploadId) -> String {
 }
 
 pub fn upload_id(text: &str) -> S3Result<UploadId> {
-    let n = if text.len() == 16 { u64::from_str_radix(text, 16).ok() } else { None };
+    // The number parser takes a sign, which no id has.
+    let digits = text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let n = if digits { u64::from_str_radix(text, 16).ok() } else { None };
     n.map(UploadId).ok_or_else(|| S3ErrorCode::NoSuchUpload.into())
 }
 
