@@ -75,13 +75,13 @@ impl Split {
         let mut pieces = block(tx, self.ino, self.chunk, n)?;
         let beside = |n: Option<u8>| n.map_or(Ok(Vec::new()), |n| block(tx, self.ino, self.chunk, n));
         let (left, right) = (beside(n.checked_sub(1))?, beside((n as u32 + 1 < BLOCKS).then_some(n + 1))?);
-        let joined = |a: Option<&Piece>, b: Option<&Piece>| matches!((a, b), (Some(a), Some(b)) if map::joins(a, b)) as u32;
-        let counted =
-            |p: &[Piece]| p.len() as u32 - joined(left.last(), p.first()) - if p.is_empty() { 0 } else { joined(p.last(), right.first()) };
+        let joined = |a: Option<&Piece>, b: Option<&Piece>| matches!((a, b), (Some(a), Some(b)) if map::joins(a, b)) as i64;
+        // Below zero for a block in the middle of one fragment, which others count.
+        let counted = |p: &[Piece]| p.len() as i64 - joined(left.last(), p.first()) - joined(p.last(), right.first());
         let before = counted(&pieces);
         change(&mut pieces);
-        self.fragments =
-            (self.fragments + counted(&pieces)).checked_sub(before).ok_or_else(|| broken("a chunk counts too few fragments"))?;
+        let after = self.fragments as i64 + counted(&pieces) - before;
+        self.fragments = u32::try_from(after).map_err(|_| broken("a chunk counts too few fragments"))?;
         put_block(tx, self.ino, self.chunk, n, pieces);
         Ok(())
     }
