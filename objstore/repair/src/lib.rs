@@ -5,7 +5,8 @@
 //! Queues are bounded; what does not fit is found again by the next walk. Clients keep their share of the devices.
 //!
 //! The parts: [`queue`](Repair) (fewest survivors first), the worker that empties it, *walks* that hold what OSDs hold against what
-//! records name (after a start, a loss, a replacement), and *scrubs*, which are walks that also read what they meet.
+//! records name (after a start, a loss, a replacement), *scrubs*, which are walks that also read what they meet, and
+//! [`reconcile`], which fences what ended sessions may still send and drops what they left.
 //! What it leaves out: which OSDs there are and what becomes of them (the operator, through `fs/cli`), and the arithmetic.
 
 mod config;
@@ -14,6 +15,7 @@ mod metrics;
 mod pace;
 mod progress;
 mod queue;
+pub mod reconcile;
 mod records;
 mod repair;
 mod scrub;
@@ -22,6 +24,7 @@ mod walk;
 pub use config::Config;
 pub use metrics::Metrics;
 pub use progress::Progress;
-pub use records::Records;
+pub use reconcile::Reconciler;
+pub use records::{Ranges, Records};
 pub use repair::Repair;
 pub use scrub::{Depth, ScrubState, ScrubStatus, ScrubStore};

@@ -1,7 +1,8 @@
-//! The seam to metadata: the records of stripes, as repair reads and swaps them.
+//! The seam to metadata: the records of stripes, as repair reads and swaps them, and the ranges of ids that reconciling looks at.
 
 use holdfast_objstore_base::BoxFuture;
-use holdfast_objstore_proto::{Code, StripeId, StripeMeta};
+use holdfast_objstore_proto::shard::Stamp;
+use holdfast_objstore_proto::{Code, StripeId, StripeMeta, StripeRange};
 use std::sync::Arc;
 
 /// Why metadata did not answer: one sentence. It is asked again later.
@@ -23,4 +24,16 @@ pub trait Records: Send + Sync + 'static {
     fn count(&self) -> u64;
     /// Compare-and-swap: `new` becomes the record if it is still `old`. Durable on return.
     fn swap(&self, old: Arc<StripeMeta>, new: Arc<StripeMeta>) -> BoxFuture<'_, Result<bool, Failure>>;
+}
+
+/// What reconciling asks of metadata. Reads answer from committed state and never wait.
+pub trait Ranges: Send + Sync + 'static {
+    /// Ranges of stripe ids that no session may publish any more, and the stamp of this answer.
+    fn closed(&self) -> Result<(Stamp, Vec<StripeRange>), Failure>;
+    /// The stripes of a range that metadata knows: referred to, or waiting for their deletion.
+    fn held_in(&self, range: StripeRange) -> Result<Vec<StripeId>, Failure>;
+    /// Completes when ranges were closed since the last call.
+    fn more_closed(&self) -> BoxFuture<'_, ()>;
+    /// Metadata answers nothing any more.
+    fn is_over(&self) -> bool;
 }

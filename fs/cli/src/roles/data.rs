@@ -5,7 +5,7 @@
 use super::kernel::Kernel;
 use super::osds::{OsdSet, OsdState};
 use super::packs::Packs;
-use super::reconcile::{self, Reconciler};
+use super::reconcile::ServiceRanges;
 use super::reports::Reports;
 use super::{storage, upkeep};
 use crate::admin::client::SOURCE_PREFIX;
@@ -23,7 +23,7 @@ use holdfast_objstore_base::real::{self, RealClock, RealDisk};
 use holdfast_objstore_client::{Cluster, Config as ObjectsConfig, Objects, Returning};
 use holdfast_objstore_proto::StripeMeta;
 use holdfast_objstore_proto::meta::{Command, Owner, Shape};
-use holdfast_objstore_repair::Repair;
+use holdfast_objstore_repair::{Reconciler, Repair, reconcile};
 use parking_lot::Mutex;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
@@ -246,10 +246,11 @@ async fn open(plan: Plan) -> anyhow::Result<Opened> {
     service.reap_stripes(Arc::new(Reaper(objects.clone())));
     service.pack_stripes(Arc::new(Packs { objects: objects.clone(), code: layout.code }));
     objects.set_returning(Arc::new(Retired(service.clone())));
+    let ranges = Arc::new(ServiceRanges(service.clone()));
     for osd in osds.list().iter().filter(|o| o.failure().is_none()) {
         // What former sessions still send is refused from the first moment. One that cannot is out of service by now.
-        if let Err(e) = reconcile::fence(&*osd.service(), &service).await {
-            tracing::warn!("{}: its fences could not be raised: {e:#}", osd.id);
+        if let Err(e) = reconcile::fence(&*osd.service(), &*ranges).await {
+            tracing::warn!("{}: its fences could not be raised: {e}", osd.id);
         }
     }
     ensure_home(&*service, &layout).await?;
@@ -273,7 +274,7 @@ async fn open(plan: Plan) -> anyhow::Result<Opened> {
         reports,
         repair,
         objects,
-        reconciler: Reconciler::new(service.clone()),
+        reconciler: Reconciler::new(ranges),
         service,
         vfs,
         mount: shown,
