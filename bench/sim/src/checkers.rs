@@ -8,6 +8,7 @@ pub mod coherence;
 pub mod durability;
 mod files;
 pub mod liveness;
+pub mod log;
 pub mod namespace;
 pub mod right_bytes;
 pub mod space;
@@ -17,8 +18,9 @@ use crate::history::{Audit, Life};
 /// The verdict: the promise that is broken, and how.
 pub type Verdict = Result<(), (&'static str, String)>;
 
-/// Judges all lives of a run and the audit after the last.
-pub fn judge(lives: &[Life], last: &Audit) -> Verdict {
+/// Judges all lives of a run, the audit after the last, and the newest command that was known then.
+pub fn judge(lives: &[Life], last: &Audit, applied: u64) -> Verdict {
+    log::check(lives, applied).map_err(|why| ("log", why))?;
     let after = |n: usize| lives.get(n + 1).map_or(last, |l| &l.begin);
     namespace::check(lives, last).map_err(|why| ("namespace", why))?;
     for (n, life) in lives.iter().enumerate() {

@@ -3,6 +3,7 @@
 //! What it leaves out: the kernel, HTTP and the admin channel.
 
 use crate::clock::SimClock;
+use crate::coverage::Meters;
 use crate::devices::{Devices, folder};
 use crate::plan::{META_DEVICE, Plan};
 use crate::planted::{self, Bug};
@@ -10,7 +11,8 @@ use crate::upkeep::{self, Reports};
 use bytes::Bytes;
 use holdfast_fs_vfs::{NoKernel, Vfs};
 use holdfast_meta_client::{Meta, MetaService, NoEvents};
-use holdfast_meta_log::{Blocking, raft};
+use holdfast_meta_log::raft::{self, mirror};
+use holdfast_meta_log::Blocking;
 use holdfast_meta_server::{Config as MetaConfig, Deps, PackStore, PackWrite, Service, StateConfig, StripeReaper};
 use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_base::budget::Budget;
@@ -44,6 +46,8 @@ pub struct Running {
     pub service: Arc<Service>,
     pub clock: SimClock,
     pub budget: Budget,
+    /// What it counts.
+    pub meters: Meters,
 }
 
 fn osd_folder(device: usize) -> PathBuf {
@@ -54,8 +58,30 @@ fn meta_folder() -> PathBuf {
     folder(META_DEVICE).join("meta")
 }
 
-fn log_config(plan: &Plan, create: bool) -> raft::Config {
-    let mut c = raft::Config::new(u128::from(plan.seed) << 1 | 1, create);
+/// Says that a device is this cluster's: nothing is written to one without it.
+fn mark(device: usize) -> PathBuf {
+    folder(device).join("cluster")
+}
+
+fn is_present(devices: &Devices, device: usize) -> bool {
+    matches!(devices.read_small(&mark(device)), Ok(Some(_)))
+}
+
+/// Devices that are there and this cluster's.
+pub fn present(devices: &Devices) -> impl Iterator<Item = usize> {
+    (0..devices.count()).filter(|d| is_present(devices, *d))
+}
+
+/// `start`: the number of this start; what is made in it has identities of its own.
+fn log_config(plan: &Plan, devices: &Devices, start: u64) -> raft::Config {
+    let create = start == 0;
+    let mut c = raft::Config::new(u128::from(plan.seed) << 64 | u128::from(start) << 32 | 1, create);
+    c.mirrors = mirror::Config {
+        dirs: (0..devices.count()).map(|d| folder(d).join("meta").join("wal")).collect(),
+        copies: plan.log_copies(),
+        present: Some((0..devices.count()).filter(|d| create || is_present(devices, *d)).map(|d| d as mirror::Place).collect()),
+        ..mirror::Config::default()
+    };
     c.log.segment_bytes = 128 << 10;
     c.log.blocking = Blocking::Here;
     c.checkpoint_bytes = plan.checkpoint_bytes;
@@ -76,9 +102,13 @@ pub async fn format(plan: &Plan, devices: &Devices, clock: &SimClock) -> Result<
     }
     let disk: Arc<dyn Disk> = Arc::new(devices.clone());
     let cluster = CLUSTER.to_be_bytes();
-    holdfast_meta_server::format(disk, &meta_folder(), cluster, Arc::new(clock.clone()), log_config(plan, true))
+    holdfast_meta_server::format(disk, &meta_folder(), cluster, Arc::new(clock.clone()), log_config(plan, devices, 0))
         .await
-        .map_err(|e| e.to_string())
+        .map_err(|e| e.to_string())?;
+    for device in 0..devices.count() {
+        devices.write_small(&mark(device), &cluster, 0o644).map_err(|e| e.to_string())?;
+    }
+    Ok(())
 }
 
 struct Reaper(Arc<dyn Objects>);
@@ -111,7 +141,7 @@ impl PackStore for Packs {
 
 impl Running {
     /// Starts everything that is there; an OSD that cannot be opened stands in its place as lost.
-    pub async fn open(plan: &Plan, devices: &Devices, clock: &SimClock, bug: Option<Bug>) -> Result<Running, String> {
+    pub async fn open(plan: &Plan, devices: &Devices, clock: &SimClock, bug: Option<Bug>, start: u64) -> Result<Running, String> {
         let disk: Arc<dyn Disk> = planted::disk(Arc::new(devices.clone()), bug);
         let (mut osds, mut services) = (Vec::new(), Vec::<Arc<dyn ShardService>>::new());
         for device in 0..devices.count() {
@@ -150,6 +180,8 @@ impl Running {
             staged_bytes_max: 64 << 10,
             held_bytes_max: 1 << 20,
         };
+        let log = log_config(plan, devices, start);
+        let mut meters = Meters::new(osds.iter().map(|o| o.metrics().clone()).collect(), cluster.clone(), log.metrics.clone());
         let deps = Deps {
             disk,
             dir: meta_folder(),
@@ -162,13 +194,14 @@ impl Running {
                 pack_cold: Duration::from_millis(300),
                 ..MetaConfig::default()
             },
-            log: log_config(plan, false),
+            log,
         };
         let service = Service::open(deps).await.map_err(|e| format!("the metadata cannot be recovered: {e}"))?;
         service.reap_stripes(Arc::new(Reaper(objects.clone())));
         service.pack_stripes(Arc::new(Packs(objects.clone())));
         let repair = upkeep::start(&cluster, &service, &reports, clock);
-        let this = Running { osds, objects, repair, service, clock: clock.clone(), budget };
+        meters.serves(&service, &repair);
+        let this = Running { osds, objects, repair, service, clock: clock.clone(), budget, meters };
         this.ensure_home(plan).await.map_err(|e| format!("the bucket cannot be made: {e}"))?;
         Ok(this)
     }

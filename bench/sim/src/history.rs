@@ -157,4 +157,6 @@ pub struct Life {
     pub evicted: Vec<usize>,
     /// No device was lost or hung, so no write failed.
     pub calm: bool,
+    /// The newest command that was applied when it began, and when it ended.
+    pub log: (u64, u64),
 }

@@ -12,6 +12,7 @@ mod clients;
 mod clock;
 mod cluster;
 mod content;
+pub mod coverage;
 mod devices;
 pub mod history;
 pub mod plan;

@@ -1,6 +1,8 @@
 //! Runs seeds from the command line: one with its trace, or many for as long as asked.
 
+use holdfast_bench_sim::coverage::Coverage;
 use holdfast_bench_sim::{Bug, Failure, Plan, Report, run};
+use std::sync::Mutex;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -63,7 +65,8 @@ fn one(seed: u64, trace: bool, bug: Option<Bug>) -> ExitCode {
             if trace {
                 show(&report.lines);
             }
-            println!("{:?}", Report { lines: Vec::new(), ..report });
+            println!("{}", report.coverage.table());
+            println!("{:?}", Report { lines: Vec::new(), coverage: Coverage::default(), ..report });
             ExitCode::SUCCESS
         }
         Err(failure) => {
@@ -84,6 +87,7 @@ fn many(o: &Options) -> ExitCode {
         (None, Some(_)) => u64::MAX,
         (None, None) => o.from + 500,
     };
+    let coverage = Mutex::new(Coverage::default());
     let report = |f: Failure| {
         failed.store(true, Ordering::Relaxed);
         eprintln!("{f}\n");
@@ -96,13 +100,15 @@ fn many(o: &Options) -> ExitCode {
                     if seed >= end {
                         return;
                     }
-                    if let Err(f) = run(&Plan::draw(seed), o.bug, false) {
-                        report(f);
+                    match run(&Plan::draw(seed), o.bug, false) {
+                        Ok(r) => coverage.lock().expect("nobody panics with it").join(&r.coverage),
+                        Err(f) => report(f),
                     }
                 }
             });
         }
     });
+    println!("{}", coverage.into_inner().expect("nobody panicked").table());
     println!("{} seeds in {:.1} s", next.load(Ordering::Relaxed).min(end) - o.from, begun.elapsed().as_secs_f64());
     if failed.load(Ordering::Relaxed) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

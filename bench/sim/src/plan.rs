@@ -77,7 +77,8 @@ impl Plan {
         let (devices, code) = match r.below(8) {
             0 => (1, Code::new(1, 0)),
             1 => (2, Code::new(1, 1)),
-            2 => (3, Code::new(1, 2)),
+            // Not three: of those one alone does not know which copies of the metadata log are the newest.
+            2 => (4, Code::new(1, 2)),
             3 => (4, Code::new(2, 2)),
             4 => (4, Code::new(2, 1)),
             _ => (6, Code::new(4, 2)),
@@ -138,6 +139,11 @@ impl Plan {
             hurt.push(device);
         }
         Some(Fault { device, kind, at_ms: r.below(200) })
+    }
+
+    /// Copies of the metadata log.
+    pub fn log_copies(&self) -> usize {
+        (self.code.m as usize + 1).min(self.devices)
     }
 
     /// Clients: the mounts, and the gateway if there is one.

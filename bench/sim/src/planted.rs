@@ -3,6 +3,7 @@
 //! What always holds: nothing of this is in the product; a bug is a wrapper round one of its doors.
 
 mod disk;
+mod mirror;
 mod shards;
 
 use holdfast_objstore_base::disk::Disk;
@@ -24,16 +25,19 @@ pub enum Bug {
     StaleRecord,
     /// Deletes are acknowledged and not done.
     LostDelete,
+    /// A start takes the word of any one device for it that its copy of the log counts.
+    StaleMirror,
 }
 
 impl Bug {
-    pub const ALL: [(&'static str, Bug); 6] = [
+    pub const ALL: [(&'static str, Bug); 7] = [
         ("ack-before-flush", Bug::AckBeforeFlush),
         ("shard-ack-before-flush", Bug::ShardAckBeforeFlush),
         ("purge-before-checkpoint", Bug::PurgeBeforeCheckpoint),
         ("quorum-off-by-one", Bug::QuorumOffByOne),
         ("stale-record", Bug::StaleRecord),
         ("lost-delete", Bug::LostDelete),
+        ("stale-mirror", Bug::StaleMirror),
     ];
 }
 
@@ -41,6 +45,7 @@ impl Bug {
 pub fn disk(disk: Arc<dyn Disk>, bug: Option<Bug>) -> Arc<dyn Disk> {
     match bug {
         Some(bug @ (Bug::AckBeforeFlush | Bug::PurgeBeforeCheckpoint)) => Arc::new(disk::Unflushed { inner: disk, bug }),
+        Some(Bug::StaleMirror) => Arc::new(mirror::Believing { inner: disk }),
         _ => disk,
     }
 }

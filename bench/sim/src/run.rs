@@ -7,6 +7,7 @@ use crate::checkers::{self, liveness, space};
 use crate::clients::{self, Gateway, Mount};
 use crate::clock::SimClock;
 use crate::cluster::{self, Running};
+use crate::coverage::Coverage;
 use crate::devices::{Devices, Power};
 use crate::history::{Audit, End, Life};
 use crate::plan::{Fault, FaultKind, LifePlan, Plan};
@@ -14,6 +15,7 @@ use crate::planted::Bug;
 use crate::recorder::Recorder;
 use crate::trace::Trace;
 use holdfast_objstore_base::sim::Rng;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +32,8 @@ pub struct Report {
     pub unheard: usize,
     /// Virtual time, milliseconds.
     pub ms: u64,
+    /// What happened how often.
+    pub coverage: Coverage,
     /// The trace, if it was kept.
     pub lines: Vec<String>,
 }
@@ -71,6 +75,9 @@ struct House<'a> {
     power: Arc<Power>,
     devices: Devices,
     recorder: Arc<Recorder>,
+    /// Starts so far, the format among them.
+    starts: Cell<u64>,
+    coverage: RefCell<Coverage>,
 }
 
 /// Runs a plan, with a bug planted if one is named. `keep`: the trace is kept for a reader of a failure.
@@ -80,7 +87,7 @@ pub fn run(plan: &Plan, bug: Option<Bug>, keep: bool) -> Result<Report, Failure>
     let power = Arc::new(Power::default());
     let devices = Devices::new(plan.devices, plan.seed, plan.pace, power.clone(), trace.clone());
     let recorder = Arc::new(Recorder::new(trace.clone(), power.clone()));
-    let house = House { plan, bug, trace: trace.clone(), clock, power, devices, recorder };
+    let house = House { plan, bug, trace: trace.clone(), clock, power, devices, recorder, starts: Cell::default(), coverage: RefCell::default() };
     house.all().map_err(|(promise, why)| Failure { seed: plan.seed, promise, why, trace: trace.lines() })
 }
 
@@ -113,7 +120,10 @@ impl House<'_> {
         let unheard = lives.iter().map(|l| l.events.len()).sum::<usize>() - answered;
         drop(last);
         let (trace, image, ms) = (self.trace.digest(), self.devices.digest(), self.clock.now_ns() / 1_000_000);
-        Ok(Report { seed: self.plan.seed, trace, image, answered, unheard, ms, lines: self.trace.lines() })
+        let mut coverage = self.coverage.borrow().clone();
+        coverage.add("calls answered", answered as u64);
+        coverage.add("calls cut off", unheard as u64);
+        Ok(Report { seed: self.plan.seed, trace, image, answered, unheard, ms, coverage, lines: self.trace.lines() })
     }
 
     fn restart(&self, end: End, seed: u64) {
@@ -146,8 +156,9 @@ impl House<'_> {
     }
 
     async fn start(&self, waiting: &str) -> Result<Option<(Running, Audit)>, Broken> {
+        self.starts.set(self.starts.get() + 1);
         let start = async {
-            let running = Running::open(self.plan, &self.devices, &self.clock, self.bug).await.map_err(|why| ("durability", why))?;
+            let running = Running::open(self.plan, &self.devices, &self.clock, self.bug, self.starts.get()).await.map_err(|why| ("durability", why))?;
             let audit = clients::audit(&running).await?;
             Ok((running, audit))
         };
@@ -163,6 +174,8 @@ impl House<'_> {
         }
         let Some((running, begin)) = self.start("a start").await? else { return Ok(Came::NotFar) };
         self.trace.note(format_args!("begins with {begin:?}"));
+        let service = running.service.clone();
+        let first = service.status().applied;
         if let Some(steps) = plan.cut_after {
             self.power.cut_after(steps);
         }
@@ -189,7 +202,9 @@ impl House<'_> {
             Ok::<_, String>(liveness::within("the clients' calls", calls.join_all(), || self.recorder.waiting()).await)
         });
         let mut end = plan.end;
-        match lived.await {
+        let lived = lived.await;
+        self.coverage.borrow_mut().join(&running.meters.count(&mounts));
+        match lived {
             // Nobody hears anything any more.
             None => {}
             Some(Err(why)) => return Err(("liveness", why)),
@@ -211,14 +226,14 @@ impl House<'_> {
         let evicted = mounts.iter().enumerate().filter(|(_, v)| v.metrics().vfs_evictions.get() > 0).map(|(n, _)| n).collect();
         let hurt = |f: &Fault| matches!(f.kind, FaultKind::Loss | FaultKind::Away | FaultKind::Hang { .. } | FaultKind::Errors);
         let calm = !plan.faults.iter().any(hurt) && (0..self.devices.count()).all(|d| !self.devices.is_lost(d));
-        Ok(Came::Lived(Life { begin, events: self.recorder.take(), end, evicted, calm }))
+        Ok(Came::Lived(Life { begin, events: self.recorder.take(), end, evicted, calm, log: (first, service.status().applied) }))
     }
 
     /// The last life: no faults, everything is judged, removed, and must come to rest.
     async fn rest(&self, lives: &[Life]) -> Result<Audit, Broken> {
         let (running, last) = self.start("the last start").await?.ok_or(("liveness", "the power went by itself".into()))?;
         self.trace.note(format_args!("ends with {last:?}"));
-        checkers::judge(lives, &last)?;
+        checkers::judge(lives, &last, running.service.status().applied)?;
         let live = |why: String| ("liveness", why);
         let empty = async {
             let meta = running.connect("reconcile", false).await.map_err(|e| live(e.to_string()))?;
@@ -238,6 +253,11 @@ impl House<'_> {
         if tokio::time::timeout(liveness::PATIENCE, gone).await.is_err() {
             return Err(("space", space::held(&running).unwrap_or_default()));
         }
+        let there = cluster::present(&self.devices).count();
+        if let Some(why) = checkers::log::lacking(&running, self.plan.log_copies(), there) {
+            return Err(("log", why));
+        }
+        self.coverage.borrow_mut().join(&running.meters.count(&[]));
         liveness::within("the last end", running.close(), Vec::new).await?.map_err(live)?;
         Ok(last)
     }

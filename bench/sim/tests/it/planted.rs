@@ -16,7 +16,7 @@ fn found(bug: Bug, seeds_max: u64, promises: &[&str]) {
 
 #[test]
 fn an_ack_before_the_logs_flush_is_found() {
-    found(Bug::AckBeforeFlush, 40, &["namespace", "durability"]);
+    found(Bug::AckBeforeFlush, 40, &["namespace", "durability", "log"]);
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn an_ack_before_an_osds_flush_is_found() {
 
 #[test]
 fn a_purge_before_the_checkpoint_is_stable_is_found() {
-    found(Bug::PurgeBeforeCheckpoint, 60, &["namespace", "durability"]);
+    found(Bug::PurgeBeforeCheckpoint, 60, &["namespace", "durability", "log"]);
 }
 
 #[test]
@@ -42,4 +42,9 @@ fn a_stale_record_that_is_accepted_is_found() {
 #[test]
 fn a_delete_that_is_not_done_is_found() {
     found(Bug::LostDelete, 10, &["space"]);
+}
+
+#[test]
+fn a_stale_mirror_that_is_believed_is_found() {
+    found(Bug::StaleMirror, 200, &["log", "durability", "namespace"]);
 }

@@ -1,5 +1,6 @@
 //! Many seeds, every promise. `HOLDFAST_SEED=n` runs one, `HOLDFAST_SEEDS=n` another number of them.
 
+use holdfast_bench_sim::coverage::Coverage;
 use holdfast_bench_sim::{Plan, run};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +15,7 @@ fn every_promise_holds_on_500_seeds() {
         Some(seed) => (seed, 1),
         None => (0, number("HOLDFAST_SEEDS").unwrap_or(500)),
     };
-    let (next, failures, answered, unheard) = (AtomicU64::new(from), Mutex::new(Vec::new()), AtomicU64::new(0), AtomicU64::new(0));
+    let (next, failures, coverage) = (AtomicU64::new(from), Mutex::new(Vec::new()), Mutex::new(Coverage::default()));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
@@ -24,10 +25,7 @@ fn every_promise_holds_on_500_seeds() {
                         return;
                     }
                     match run(&Plan::draw(seed), None, false) {
-                        Ok(report) => {
-                            answered.fetch_add(report.answered as u64, Ordering::Relaxed);
-                            unheard.fetch_add(report.unheard as u64, Ordering::Relaxed);
-                        }
+                        Ok(report) => coverage.lock().join(&report.coverage),
                         Err(failure) => failures.lock().push(failure.to_string()),
                     }
                 }
@@ -36,6 +34,10 @@ fn every_promise_holds_on_500_seeds() {
     });
     let failures = failures.into_inner();
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
-    let (answered, unheard) = (answered.into_inner(), unheard.into_inner());
+    let coverage = coverage.into_inner();
+    println!("{}", coverage.table());
+    let (answered, unheard) = (coverage.of("calls answered"), coverage.of("calls cut off"));
     assert!(count < 100 || (answered > 30 * count && unheard > count / 4), "{answered} calls answered, {unheard} cut off: too few to tell");
+    let lacking = coverage.lacking();
+    assert!(count < 500 || lacking.is_empty(), "never happened in {count} seeds: {lacking:?}");
 }

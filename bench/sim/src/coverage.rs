@@ -1,0 +1,138 @@
+//! What really happened in a run, counted: a promise that was never put to the test is not kept by a green run.
+//!
+//! What always holds: everything in [`REACHED`] happens over the seeds of CI, which the test asserts; the counts are a part of a
+//! run's report, so two runs of one seed have the same.
+
+use holdfast_fs_vfs::Vfs;
+use holdfast_meta_log::metrics::Metrics as LogMetrics;
+use holdfast_meta_server::{Metrics as MetaMetrics, Service};
+use holdfast_objstore_client::Cluster;
+use holdfast_objstore_osd::Metrics as OsdMetrics;
+use holdfast_objstore_repair::{Metrics as RepairMetrics, Repair};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What must happen somewhere in the seeds of CI.
+pub const REACHED: &[&str] = &[
+    "calls answered",
+    "calls cut off",
+    "starts from a torn tail",
+    "osd checkpoints",
+    "segments recycled",
+    "segments cleaned",
+    "bytes moved by cleaning",
+    "grants",
+    "recalls",
+    "state checkpoints",
+    "orphans freed",
+    "stripes deleted",
+    "packs made",
+    "packs rewritten",
+    "small stripes gathered",
+    "stripes repaired",
+    "shards rebuilt",
+    "shards dropped",
+    "garbage found by walks",
+    "bytes decoded",
+    "corrupt shards met",
+    "write hedges",
+    "mirror sets",
+    "log segments retired",
+];
+
+/// How often each thing happened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Coverage(BTreeMap<&'static str, u64>);
+
+impl Coverage {
+    pub fn add(&mut self, what: &'static str, n: u64) {
+        *self.0.entry(what).or_default() += n;
+    }
+
+    pub fn join(&mut self, other: &Coverage) {
+        other.0.iter().for_each(|(what, n)| self.add(what, *n));
+    }
+
+    pub fn of(&self, what: &str) -> u64 {
+        self.0.get(what).copied().unwrap_or(0)
+    }
+
+    /// What never happened of what must.
+    pub fn lacking(&self) -> Vec<&'static str> {
+        REACHED.iter().copied().filter(|what| self.of(what) == 0).collect()
+    }
+
+    /// A line for each.
+    pub fn table(&self) -> String {
+        let lines: Vec<String> = self.0.iter().map(|(what, n)| format!("{n:>12}  {what}")).collect();
+        lines.join("\n")
+    }
+}
+
+/// The counters of one life, which outlive its components.
+pub struct Meters {
+    osds: Mutex<Vec<OsdMetrics>>,
+    objects: Arc<Cluster>,
+    log: LogMetrics,
+    service: Option<MetaMetrics>,
+    repair: Option<RepairMetrics>,
+}
+
+impl Meters {
+    pub fn new(osds: Vec<OsdMetrics>, objects: Arc<Cluster>, log: LogMetrics) -> Self {
+        Self { osds: Mutex::new(osds), objects, log, service: None, repair: None }
+    }
+
+    /// The service and repair have started.
+    pub fn serves(&mut self, service: &Service, repair: &Repair) {
+        (self.service, self.repair) = (Some(service.metrics().clone()), Some(repair.metrics().clone()));
+    }
+
+    /// What they show now.
+    pub fn count(&self, mounts: &[Arc<Vfs>]) -> Coverage {
+        let mut c = Coverage::default();
+        for o in self.osds.lock().iter() {
+            c.add("starts from a torn tail", o.torn_tails.get());
+            c.add("osd checkpoints", o.checkpoints.get());
+            c.add("segments recycled", o.log.segments_recycled.get());
+            c.add("segments cleaned", o.segments_cleaned.get());
+            c.add("bytes moved by cleaning", o.cleaned_bytes.get());
+            c.add("waits for cleaning", o.paced.get());
+            c.add("faults found by starts", o.faults.get());
+        }
+        if let Some(m) = &self.service {
+            c.add("grants", m.grants.get());
+            c.add("recalls", m.recalls.get());
+            c.add("evictions", m.evictions.get());
+            c.add("state checkpoints", m.checkpoints.get());
+            c.add("orphans freed", m.orphans_reaped.get());
+            c.add("stripes deleted", m.stripes_deleted.get());
+            c.add("packs made", m.packs_written.get());
+            c.add("packs rewritten", m.packs_rewritten.get());
+            c.add("small stripes gathered", m.stripes_gathered.get());
+            c.add("inline bytes restaged", m.restaged_bytes.get());
+            c.add("pack failures", m.pack_failures.get());
+        }
+        if let Some(r) = &self.repair {
+            c.add("stripes repaired", r.stripes.get());
+            c.add("stripes written wider", r.reencoded.get());
+            c.add("repairs that lost a race", r.swaps_lost.get());
+            c.add("shards dropped", r.dropped_shards.get());
+            c.add("garbage found by walks", r.garbage_shards.get());
+            c.add("shards scrubbed", r.scrubbed_shards.get());
+            c.add("faults found by scrubs", r.scrub_faults.get());
+        }
+        let o = self.objects.metrics();
+        c.add("shards rebuilt", o.rebuilt_shards());
+        c.add("bytes decoded", o.decoded_bytes());
+        c.add("corrupt shards met", o.shards_corrupt());
+        c.add("write hedges", o.write_hedges());
+        c.add("late shards", o.late_shards());
+        c.add("waits for space", o.full_waits());
+        c.add("mirror sets", self.log.mirror_set_changes());
+        c.add("log segments retired", self.log.segments_retired());
+        c.add("evictions heard by mounts", mounts.iter().map(|v| v.metrics().vfs_evictions.get()).sum());
+        c
+    }
+}
