@@ -2,8 +2,8 @@
 
 use holdfast_bench_sim::coverage::Coverage;
 use holdfast_bench_sim::{Bug, Failure, Plan, Report, run};
-use std::sync::Mutex;
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 

@@ -87,7 +87,8 @@ pub fn run(plan: &Plan, bug: Option<Bug>, keep: bool) -> Result<Report, Failure>
     let power = Arc::new(Power::default());
     let devices = Devices::new(plan.devices, plan.seed, plan.pace, power.clone(), trace.clone());
     let recorder = Arc::new(Recorder::new(trace.clone(), power.clone()));
-    let house = House { plan, bug, trace: trace.clone(), clock, power, devices, recorder, starts: Cell::default(), coverage: RefCell::default() };
+    let house =
+        House { plan, bug, trace: trace.clone(), clock, power, devices, recorder, starts: Cell::default(), coverage: RefCell::default() };
     house.all().map_err(|(promise, why)| Failure { seed: plan.seed, promise, why, trace: trace.lines() })
 }
 
@@ -158,7 +159,9 @@ impl House<'_> {
     async fn start(&self, waiting: &str) -> Result<Option<(Running, Audit)>, Broken> {
         self.starts.set(self.starts.get() + 1);
         let start = async {
-            let running = Running::open(self.plan, &self.devices, &self.clock, self.bug, self.starts.get()).await.map_err(|why| ("durability", why))?;
+            let running = Running::open(self.plan, &self.devices, &self.clock, self.bug, self.starts.get())
+                .await
+                .map_err(|why| ("durability", why))?;
             let audit = clients::audit(&running).await?;
             Ok((running, audit))
         };

@@ -36,9 +36,9 @@ mod tests {
     use holdfast_objstore_osd::{Config, FormatOptions, Osd};
     use holdfast_objstore_proto::meta::{Command, Extent, Kind, Owner, Publish, Reply, Shape};
     use holdfast_objstore_proto::shard::{Error, Hint, ShardHead, ShardKey, ShardPut, ShardService};
+    use holdfast_objstore_proto::{Code, Codec, InodeId, OsdId, StripeMeta};
     use holdfast_objstore_repair::Reconciler;
     use holdfast_objstore_repair::reconcile::fence;
-    use holdfast_objstore_proto::{Code, Codec, InodeId, OsdId, StripeMeta};
     use std::path::Path;
 
     async fn osd(n: u16) -> Osd {
