@@ -1,7 +1,8 @@
 //! Scrubs: walks that also read what they meet. A *light* one reads every shard's head; a *deep* one every block.
 //!
 //! What always holds: how far a scrub is, is kept durably now and then and when work ends, so a restart goes on where it stopped. What it
-//! finds wrong is queued for repair. Scrubs take a smaller share of the devices than repair, and run one at a time.
+//! finds wrong is queued for repair. It reads what there is when it begins (or goes on after a restart), so it ends however much is written
+//! meanwhile. Scrubs take a smaller share of the devices than repair, and run one at a time.
 
 use crate::queue::Job;
 use crate::repair::Shared;
@@ -10,6 +11,7 @@ use holdfast_objstore_base::clock::Clock;
 use holdfast_objstore_proto::{StripeId, StripeMeta};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -173,7 +175,47 @@ impl Scrub {
     }
 }
 
+/// Which stripes there were at one moment: of each block of ids the last one. Ids of a block are published about in their order.
+#[derive(Default)]
+struct There(HashMap<(u32, u32, u64), u64>);
+
+impl There {
+    fn block(id: StripeId) -> (u32, u32, u64) {
+        (id.incarnation, id.group, id.counter >> 9)
+    }
+
+    fn add(&mut self, id: StripeId) {
+        let last = self.0.entry(Self::block(id)).or_default();
+        *last = id.counter.max(*last);
+    }
+
+    fn has(&self, id: StripeId) -> bool {
+        self.0.get(&Self::block(id)).is_some_and(|last| id.counter <= *last)
+    }
+}
+
 impl Shared {
+    /// What there is now, from the records alone: far faster than anybody writes.
+    async fn there(&self) -> There {
+        let (mut there, mut after) = (There::default(), None);
+        loop {
+            match self.records.stripes(after, self.config.page) {
+                Ok(stripes) => {
+                    stripes.iter().for_each(|s| there.add(s.id));
+                    after = stripes.last().map(|s| s.id);
+                    if stripes.len() < self.config.page {
+                        return there;
+                    }
+                    tokio::task::yield_now().await;
+                }
+                Err(why) => {
+                    tracing::debug!("a scrub waits: {why}");
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            }
+        }
+    }
+
     pub(crate) async fn scrub_on(self: Arc<Self>) {
         loop {
             if self.scrub.begin(self.config.light_every, self.config.deep_every) {
@@ -200,9 +242,13 @@ impl Shared {
     async fn scrub_all(&self) {
         let mut kept = Instant::now();
         self.scrub.state.lock().2 = self.records.count();
+        let there = self.there().await;
         while let Some((depth, after)) = self.scrub.after() {
             let page = match self.page(after).await {
-                Ok(page) => page,
+                Ok(mut page) => {
+                    page.stripes.retain(|s| there.has(s.id));
+                    page
+                }
                 Err(why) => {
                     tracing::debug!("a scrub waits: {why}");
                     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -221,7 +267,10 @@ impl Shared {
                 for (read, job) in join_all(looks).await {
                     bytes += read;
                     if let Some(job) = job {
-                        faults += job.suspect.count_ones() as u64;
+                        // A stripe that was deleted or moved while it was looked at lacked nothing.
+                        let now = self.records.stripe(job.id).unwrap_or_default();
+                        let as_it_was = some.iter().any(|s| now.as_ref() == Some(s));
+                        faults += if as_it_was { job.suspect.count_ones() as u64 } else { 0 };
                         self.queue.push_in_time(job).await;
                     }
                 }

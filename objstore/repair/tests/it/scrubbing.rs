@@ -1,6 +1,7 @@
 //! Scrubs find what nobody read, go on over restarts, and fall due.
 
 use crate::rig::Rig;
+use holdfast_objstore_client::Objects;
 use holdfast_objstore_proto::shard::ShardService;
 use holdfast_objstore_repair::Depth;
 use std::time::Duration;
@@ -76,5 +77,30 @@ async fn scrubs_fall_due() {
     rig.clock.advance(6 * day.as_nanos() as u64 + 1);
     tokio::time::advance(Duration::from_secs(61)).await;
     rig.until("a deep one", || rig.repair.scrub_status().state.deep.is_some()).await;
+    rig.repair.stop().await;
+}
+
+#[tokio::test]
+async fn a_scrub_ends_however_much_is_written_meanwhile_and_what_is_deleted_under_it_is_no_fault() {
+    let mut rig = Rig::new(6).await;
+    let mut ids = rig.fill(30, 100_000).await;
+    rig.repair.start();
+    rig.settled().await;
+    rig.repair.scrub(Depth::Deep);
+    let mut rounds = 0;
+    while rig.repair.scrub_status().state.deep.is_none() {
+        // Faster than it looks: by itself it would never come to an end.
+        ids.extend(rig.fill(10, 20_000).await);
+        for id in ids.drain(..10) {
+            let gone = rig.map.stripes.lock().remove(&id).unwrap();
+            rig.cluster.delete(vec![gone]).await.unwrap();
+        }
+        rounds += 1;
+        assert!(rounds < 2000, "{:?}", rig.repair.scrub_status());
+    }
+    let ended = rig.repair.scrub_status().state.deep.unwrap();
+    // Ten may have been written before it looked what there is.
+    assert!(ended.stripes <= 40 && ended.faults == 0, "{ended:?}");
+    rig.settled().await;
     rig.repair.stop().await;
 }
