@@ -1,4 +1,4 @@
-//! The files that the binary itself keeps. A binary cannot be depended on, so its two files are taken in here.
+//! The files that the binary itself keeps. A binary cannot be depended on, so two of its sources are taken in here.
 
 #[expect(dead_code, reason = "only the decoder is wanted here")]
 #[path = "../../../fs/cli/src/credentials.rs"]
@@ -8,10 +8,14 @@ mod credentials;
 mod layout;
 
 use holdfast_objstore_base::fuzzing::Target;
+use holdfast_objstore_repair::{Depth, ScrubState};
 use std::path::Path;
 
-pub const TARGETS: &[Target] =
-    &[Target { name: "cluster_file", samples: files, body: file }, Target { name: "credentials", samples: keys, body: key }];
+pub const TARGETS: &[Target] = &[
+    Target { name: "cluster_file", samples: files, body: file },
+    Target { name: "credentials", samples: keys, body: key },
+    Target { name: "scrub_state", samples: scrubs, body: scrub },
+];
 
 fn files() -> Vec<Vec<u8>> {
     let osd = |id: u16| layout::OsdPlace {
@@ -52,5 +56,20 @@ fn key(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Ok(keys) = credentials::parse(text) {
         assert!(text.contains(&keys.access_key) && text.contains(&keys.secret_key));
+    }
+}
+
+fn scrubs() -> Vec<Vec<u8>> {
+    let text = r#"{"running":{"depth":"deep","started_ns":5,"after":[1,2,3],"stripes":6,"bytes":7,"faults":0},"light":{"started_ns":1,"ended_ns":2,
+"stripes":3,"bytes":4,"faults":5},"deep":null,"since_ns":9}"#;
+    vec![text.as_bytes().to_vec()]
+}
+
+/// As `fs/cli/src/roles/upkeep.rs` reads it: whatever is in it, a scrub begins or goes on.
+fn scrub(bytes: &[u8]) {
+    if let Ok(state) = serde_json::from_slice::<ScrubState>(bytes) {
+        let again = serde_json::to_vec(&state).expect("a state has a JSON form");
+        assert_eq!(serde_json::from_slice::<ScrubState>(&again).expect("what was encoded decodes"), state);
+        assert!(state.running.is_none_or(|r| matches!(r.depth, Depth::Light | Depth::Deep)));
     }
 }

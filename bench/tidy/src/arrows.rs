@@ -38,6 +38,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "objstore-base",
             "objstore-proto",
             "objstore-osd",
+            "objstore-repair",
             "objstore-s3",
             "meta-core",
             "meta-log",

@@ -17,6 +17,7 @@ const FUZZED: &[(&str, &[&str])] = &[
     ("objstore/osd/src/service/snapshot.rs", &["osd_snapshot"]),
     ("objstore/osd/src/service/superblock.rs", &["osd_superblock"]),
     ("meta/log/src/raft/record.rs", &["wal_record", "wal_tail"]),
+    ("meta/log/src/raft/layout.rs", &["wal_record"]),
     ("meta/log/src/raft/mirror/set.rs", &["wal_mirrors"]),
     ("meta/server/src/image/format.rs", &["meta_image"]),
     ("meta/core/src/record.rs", &["state_record"]),
@@ -31,17 +32,28 @@ const FUZZED: &[(&str, &[&str])] = &[
     ("fs/fuse/src/dev/init.rs", &["fuse_init"]),
     ("fs/fuse/src/dirbuf.rs", &["fuse_dirents"]),
     ("fs/fuse/src/options.rs", &["mount_options"]),
+    ("objstore/proto/src/code.rs", &["codes"]),
+    ("objstore/s3/src/guard.rs", &["s3_chunk_framing"]),
     ("fs/cli/src/layout.rs", &["cluster_file"]),
     ("fs/cli/src/credentials.rs", &["credentials"]),
+    ("fs/cli/src/roles/upkeep.rs", &["scrub_state"]),
     ("bench/harness/src/fio.rs", &["fio_report"]),
+    ("fs/cli/src/commands/dump.rs", &["scrub_state"]),
     ("bench/harness/src/job.rs", &["fio_job"]),
+    ("bench/harness/src/results.rs", &["fio_job"]),
 ];
 
-/// Whether this line begins a function that decodes: by its name.
+/// Names by which functions that decode begin, and what they call.
+const DECODING: [&str; 6] = ["decode", "parse", "unpack", "peek", "follow", "from_str"];
+
+/// Whether this line begins a function that decodes, by its name, or lets a library decode.
 fn decodes(line: &str) -> bool {
     let code = line.split("//").next().unwrap_or("");
+    if ["serde_json::from_slice", "postcard::from_bytes", "postcard::take_from_bytes"].iter().any(|call| code.contains(call)) {
+        return true;
+    }
     let Some((_, name)) = code.split_once("fn ") else { return false };
-    name.starts_with("decode") || name.starts_with("parse")
+    DECODING.iter().any(|d| name.starts_with(d))
 }
 
 #[test]
