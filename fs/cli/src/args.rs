@@ -318,11 +318,11 @@ pub enum Bench {
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  holdfast dump ./data/osd.0\n  holdfast dump ./data --json | jq 'select(.error)'\n  holdfast dump ./data --prefix 20    (all inodes; docs/formats/metadata.md draws the keys)"
+    after_help = "Examples:\n  holdfast dump ./data/osd.0\n  holdfast dump ./backup    (what `holdfast admin meta backup` wrote)\n  holdfast dump ./data --json | jq 'select(.error)'\n  holdfast dump ./data --prefix 20    (all inodes; docs/formats/metadata.md draws the keys)"
 )]
 pub struct Dump {
-    /// A data folder, an OSD's folder or block device, or the metadata's folder
-    #[arg(value_name = "DIR")]
+    /// A data folder, an OSD's folder or block device, the metadata's folder, or a backup of the metadata
+    #[arg(value_name = "DIR|FILE")]
     pub path: PathBuf,
     /// Print one JSON object a line
     #[arg(long)]

@@ -6,11 +6,13 @@
 //! The bytes are drawn in `docs/formats/image.md`.
 
 mod check;
+mod dump;
 mod export;
 mod format;
 mod restore;
 
 pub use check::check_folder;
+pub use dump::{dump, looks_like_one};
 pub use export::Export;
 pub(crate) use export::Rows;
 pub use format::{Head, Reader};

@@ -1,4 +1,5 @@
-//! `holdfast dump`: every record that lies in the folders of a stopped cluster, one a line, for people and for programs.
+//! `holdfast dump`: every record that lies in the folders of a stopped cluster, or in an image of its metadata, one a line, for people and
+//! for programs.
 //!
 //! What always holds: nothing is written, and what does not decode is a line with an error and makes the exit non-zero.
 //! What it leaves out: secrets. Of the credentials only the access key is told.
@@ -6,11 +7,13 @@
 use crate::args::Dump;
 use crate::{credentials, layout};
 use anyhow::{Context, bail, ensure};
+use holdfast_meta_server::image;
 use holdfast_meta_server::{Rows, dump_log, dump_state, dump_superblock};
 use holdfast_objstore_base::disk::Disk;
 use holdfast_objstore_base::dump::{Line, Sink, unhex};
 use holdfast_objstore_base::real::{self, RealDisk};
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
 
 pub fn run(args: Dump) -> anyhow::Result<()> {
@@ -18,15 +21,17 @@ pub fn run(args: Dump) -> anyhow::Result<()> {
     let disk = RealDisk::new();
     let folder = if real::device::is_block_device(&path) {
         Folder::Device
+    } else if is_image(&path) {
+        Folder::Image
     } else {
         ensure!(
             path.is_dir(),
-            "{} is not a folder; name a data folder, an OSD's folder or device, or the metadata's folder",
+            "{} is neither a folder nor a backup of metadata; name a data folder, an OSD's folder or device, the metadata's folder, or a backup",
             args.path.display()
         );
         Folder::of(&path)?
     };
-    let in_use = path.ancestors().take(2).any(crate::lock::is_held);
+    let in_use = folder != Folder::Image && path.ancestors().take(2).any(crate::lock::is_held);
     ensure!(!in_use, "{} is in use by a running holdfast process; stop that one first", path.display());
     let rows = match (&args.key, &args.prefix) {
         (Some(key), _) => Rows::Key(bytes(key)?),
@@ -59,13 +64,20 @@ fn bytes(text: &str) -> anyhow::Result<Vec<u8>> {
 }
 
 /// What a folder is.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Folder {
     Data,
     Osd,
     /// An OSD's block device.
     Device,
     Meta,
+    /// A file: a backup of the metadata.
+    Image,
+}
+
+fn is_image(path: &Path) -> bool {
+    let mut first = [0; 8];
+    path.is_file() && File::open(path).and_then(|mut f| f.read_exact(&mut first)).is_ok() && image::looks_like_one(&first)
 }
 
 impl Folder {
@@ -90,7 +102,8 @@ impl Folder {
             (Folder::Meta, _) => dump_state(disk, path, rows, &mut only_rows(sink)),
             (Folder::Osd, Rows::All) => osd(disk, path, sink),
             (Folder::Device, Rows::All) => device(disk, path, sink),
-            (Folder::Osd | Folder::Device, _) => {
+            (Folder::Image, Rows::All) => image::dump(path, BufReader::with_capacity(1 << 20, File::open(path)?), sink),
+            (Folder::Osd | Folder::Device | Folder::Image, _) => {
                 Err(io::Error::other("--key and --prefix name rows of the metadata: name a data folder or the metadata's"))
             }
         }

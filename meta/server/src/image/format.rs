@@ -22,7 +22,7 @@ use holdfast_objstore_base::checksum::{crc32c, crc32c_parts};
 use holdfast_objstore_proto::StripeId;
 use std::io::{self, Read};
 
-const MAGIC: &[u8; 8] = b"HFSTIMAG";
+pub(super) const MAGIC: &[u8; 8] = b"HFSTIMAG";
 const VERSION: u32 = 1;
 const HEAD: usize = 64;
 const BLOCK_HEAD: usize = 20;
@@ -113,6 +113,7 @@ pub struct Reader<R> {
     head: Head,
     number: u64,
     rows: u64,
+    bytes: u64,
     ended: bool,
 }
 
@@ -155,7 +156,8 @@ impl<R: Read> Reader<R> {
         tail.truncate(len);
         let head =
             Head { cluster: b[12..28].try_into().expect("16 bytes"), applied: long(&b, 28), wall_ns: long(&b, 40), tail: tail.into() };
-        Ok(Self { from, head, number: 0, rows: 0, ended: false })
+        let bytes = (HEAD + len + 4) as u64;
+        Ok(Self { from, head, number: 0, rows: 0, bytes, ended: false })
     }
 
     pub fn head(&self) -> &Head {
@@ -165,6 +167,11 @@ impl<R: Read> Reader<R> {
     /// Rows read so far.
     pub fn rows(&self) -> u64 {
         self.rows
+    }
+
+    /// Bytes read so far: where the next block begins.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Hands the rows of the next block to `row`; whether there was one. False is the image's end, whole.
@@ -187,6 +194,7 @@ impl<R: Read> Reader<R> {
             return Err(bad(format!("block {} is damaged", self.number)));
         }
         self.number += 1;
+        self.bytes += (BLOCK_HEAD + len) as u64;
         if len == 0 {
             self.ended = true;
             return match self.from.read(&mut [0])? {
