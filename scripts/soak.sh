@@ -5,4 +5,5 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 export HOLDFAST=${HOLDFAST:-$here/target/release/holdfast}
+export FAULTDISK=${FAULTDISK:-$here/target/release/faultdisk}
 exec "${PYTHON:-$here/.venv/bin/python}" "$here/tests/soak/soak.py" "$@"
