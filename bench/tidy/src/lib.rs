@@ -7,6 +7,10 @@ mod arrows;
 #[cfg(test)]
 mod docs;
 #[cfg(test)]
+mod dumped;
+#[cfg(test)]
+mod failpoints;
+#[cfg(test)]
 mod fuzzed;
 #[cfg(test)]
 mod sources;

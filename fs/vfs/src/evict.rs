@@ -5,6 +5,7 @@
 use crate::session::{Events, Session};
 use crate::types::Error;
 use crate::vfs::Vfs;
+use holdfast_objstore_base::failpoint;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ impl Vfs {
             return;
         }
         self.metrics().vfs_evictions.inc();
+        failpoint::reached("vfs.evicted");
         tracing::warn!(session = %old.id, "session evicted: unpublished data is lost");
         let mut inodes: Vec<_> = self.inodes.iter().map(|i| i.clone()).collect();
         // In an order that does not depend on the table's.
@@ -66,7 +68,10 @@ impl Vfs {
         for (id, handle) in handles {
             match session.meta.opened(handle.inode.ino).await {
                 Ok(()) => counted.push((id, handle)),
-                Err(_) => handle.lose(),
+                Err(_) => {
+                    failpoint::reached("vfs.handle_lost");
+                    handle.lose()
+                }
             }
         }
         {

@@ -10,6 +10,7 @@ use crate::session::{Session, unexpected};
 use crate::types::{Error, Result};
 use crate::vfs::Vfs;
 use holdfast_meta_client::MetaError;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_proto::meta::{Attr, Command, Extent, Inline, Publish, Reply, TimeNs};
 use holdfast_objstore_proto::{StripeId, StripeMeta};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -162,6 +163,7 @@ impl Vfs {
                     return Ok(());
                 }
                 Err(e) => {
+                    failpoint::reached("vfs.publish_failed");
                     // A refusal for want of space has consumed the number.
                     let consumed = matches!(e, MetaError::NoSpace).then_some(number);
                     let refused = refused(&e);
@@ -187,6 +189,7 @@ impl Vfs {
         match self.objects.flush(stripes.clone()).await {
             Ok(stable) => (stable, false),
             Err(e) => {
+                failpoint::reached("vfs.flush_failed");
                 tracing::warn!(error = %e, "flush failed");
                 let mut stable = Vec::new();
                 for stripe in &stripes {

@@ -18,6 +18,7 @@ use futures::stream::{self, StreamExt};
 use holdfast_meta_client::MetaService;
 use holdfast_objstore_base::budget::Budget;
 use holdfast_objstore_base::clock::Clock;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_client::Objects;
 use holdfast_objstore_proto::InodeId;
 use holdfast_objstore_proto::meta::{Attr, Bucket, Kind, Name, Shape, TimeNs};
@@ -206,6 +207,7 @@ impl Vfs {
                 Ok(results) => return results.into_iter().collect(),
                 Err(_) if done() != before => (),
                 Err(_) => {
+                    failpoint::reached("vfs.sync_stalled");
                     let unwritten = self.active_inodes().iter().filter(|i| !i.state.lock().is_clean()).count();
                     tracing::error!(inodes = unwritten, bytes = self.dirty_bytes(), "writing back has stalled: not everything is durable");
                     return Err(Error::Io);

@@ -14,6 +14,7 @@ use crate::types::{Error, Result};
 use crate::vfs::Vfs;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_client as objects;
 use holdfast_objstore_client::StripeWrite;
 use holdfast_objstore_proto::StripeMeta;
@@ -93,6 +94,7 @@ impl Drop for Departed {
         let mut st = self.inode.state.lock();
         // What an eviction took has been recorded with it.
         if st.unpublished.fail(self.seq) && self.buffered {
+            failpoint::reached("vfs.writeback_dropped");
             tracing::warn!(inode = %self.inode.ino, "written data is lost with the operation that wrote it back");
             st.errors.record(Error::Io);
         }
@@ -137,6 +139,7 @@ impl Vfs {
                     return Ok(meta);
                 }
                 Err(objects::Error::Unavailable { .. }) if !s.is_over() && self.clock.boot_ns() < deadline => {
+                    failpoint::reached("vfs.write_unavailable");
                     // Waiting for OSDs is no reason to lose everything to a recall that has a deadline of its own.
                     s.meta.progress(inode.ino);
                     tokio::time::sleep(RETRY).await
@@ -189,6 +192,7 @@ impl Vfs {
         if s.is_over() && st.lost_with.replace(s.generation) == Some(s.generation) {
             return;
         }
+        failpoint::reached("vfs.write_lost");
         tracing::warn!(inode = %inode.ino, error = %e, "written data is lost");
         self.metrics().vfs_write_errors.inc();
         st.errors.record(e);

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_base::buf::AlignedBuf;
 use holdfast_objstore_base::disk::{self, Disk, DomainId, File, Open, Result};
+use holdfast_objstore_base::failpoint;
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -53,6 +54,7 @@ impl Ballast {
             return false;
         }
         if left + 1 == self.whole {
+            failpoint::reached("meta.ballast_given");
             tracing::warn!(dir = %self.dir.display(), "the device of the metadata is full: what makes it grow is refused until there is room");
         }
         self.held.store(left, Ordering::Relaxed);
@@ -140,6 +142,7 @@ mod tests {
 
     #[tokio::test]
     async fn writes_on_a_full_device_take_from_the_ballast_and_it_comes_back() {
+        let _reached = holdfast_objstore_base::failpoint::must_reach(&["meta.ballast_given"]);
         let sim = SimDisk::with(1, Options { overlap: false, ..Options::default() });
         let disk: Arc<dyn Disk> = Arc::new(sim.clone());
         let dir = Path::new("/meta");

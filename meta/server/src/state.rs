@@ -32,6 +32,7 @@ use crate::metrics::Metrics;
 use bytes::Bytes;
 use fold::{Folder, Job};
 use holdfast_meta_core::{StateError, initialise, read};
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_base::told::Told;
 use holdfast_objstore_proto::StripeId;
 use holdfast_objstore_proto::meta::Inline;
@@ -216,6 +217,7 @@ impl State {
 
     pub(crate) fn fail(&self, e: &StateError) {
         if self.failure.set(e.0.clone()).is_ok() {
+            failpoint::reached("meta.state_failed");
             tracing::error!(error = %e.0, "the metadata state failed; the service stops");
         }
         self.reached.tell(|r| r.failed = true);

@@ -14,6 +14,7 @@ pub mod clock;
 pub mod disk;
 pub mod dump;
 pub mod exec;
+pub mod failpoint;
 mod flush;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;

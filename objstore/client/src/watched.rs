@@ -6,6 +6,7 @@
 
 use futures::FutureExt;
 use holdfast_objstore_base::BoxFuture;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_proto::shard::{Error, OsdSpace, Result, ShardHead, ShardKey, ShardPut, ShardRead, ShardService, Stamp};
 use holdfast_objstore_proto::{OsdId, StripeId, StripeRange};
 use parking_lot::Mutex;
@@ -54,6 +55,7 @@ impl Watched {
     pub fn look(&self) {
         let slowest = self.slowest();
         if slowest >= self.patience && self.given_up.set(format!("a call was not answered for {} s", slowest.as_secs())).is_ok() {
+            failpoint::reached("client.osd_given_up");
             self.told.notify_waiters();
         }
     }

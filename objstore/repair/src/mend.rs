@@ -6,6 +6,7 @@
 
 use crate::queue::{Job, Stuck};
 use crate::repair::Shared;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_client::{Error, Rebuild};
 use holdfast_objstore_proto::shard::ShardKey;
 use holdfast_objstore_proto::stripe::COPIES_BYTES_MAX;
@@ -117,8 +118,10 @@ impl Shared {
             }
             // Either way what is named now is asked, not assumed: a swap that failed half way may have happened.
             answer => {
+                failpoint::reached("repair.swap_lost");
                 self.metrics.swaps_lost.inc();
                 if let Err(why) = answer {
+                    failpoint::reached("repair.swap_failed");
                     tracing::warn!(stripe = %old.id, "a repair was not committed: {why}");
                 }
                 match self.records.stripe(old.id) {
@@ -133,12 +136,14 @@ impl Shared {
     }
 
     fn failed(&self, job: &Job, why: &str) -> Outcome {
+        failpoint::reached("repair.failed");
         self.metrics.failures.inc();
         tracing::debug!(stripe = %job.id, "it waits for repair: {why}");
         Outcome::Stuck(Stuck::Waiting)
     }
 
     fn lost(&self, job: &Job, why: &str) -> Outcome {
+        failpoint::reached("repair.lost");
         // It is tried again and again; the log need not hear of it each time.
         if self.metrics.failures.inc() < LOST_LOGGED {
             tracing::error!(stripe = %job.id, "it cannot be repaired: {why}");

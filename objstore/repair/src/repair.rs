@@ -325,7 +325,9 @@ impl Shared {
                 Ok(()) => {
                     self.metrics.dropped_shards.inc_by(dead.len() as u64);
                 }
-                Err(e) => tracing::debug!("shards that no record names stay for now: {e}"),
+                Err(e) => {
+                    tracing::debug!("shards that no record names stay for now: {e}")
+                }
             }
         }
         drop(hands);

@@ -8,6 +8,7 @@
 use crate::mend::{code_of, improves};
 use crate::queue::Job;
 use crate::repair::Shared;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_client::Standing;
 use holdfast_objstore_proto::shard::ShardKey;
 use holdfast_objstore_proto::{OsdId, StripeId, StripeMeta};
@@ -195,6 +196,7 @@ impl Shared {
                     // Published, and its record names another place, or this one by now.
                     Some(_) => unnamed.push((osd, *key)),
                     None if !live.get(&key.stripe).copied().unwrap_or(true) => {
+                        failpoint::reached("repair.unnamed_shard");
                         self.metrics.garbage_shards.inc();
                         unnamed.push((osd, *key));
                     }

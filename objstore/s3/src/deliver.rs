@@ -9,6 +9,7 @@ use crate::error;
 use bytes::Bytes;
 use futures::stream::{FuturesOrdered, StreamExt};
 use holdfast_meta_client::Meta;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_client::{Error as ObjectsError, Objects};
 use holdfast_objstore_proto::InodeId;
 use holdfast_objstore_proto::meta::{CHUNK_BYTES, MappedExtent};
@@ -94,11 +95,13 @@ pub async fn deliver(
                             Charging::Caller => send.send(Ok(p)).await.is_ok(),
                         };
                         if !sent {
+                            failpoint::reached("s3.client_gone");
                             return; // the client went away, or takes nothing: its body ends short
                         }
                     }
                 }
                 Err(e) => {
+                    failpoint::reached("s3.body_failed");
                     tracing::error!("reading {ino} for S3 failed midway: {e:?}");
                     let _ = send.send_timeout(Err(Box::new(e)), IDLE_TIMEOUT).await;
                     return;

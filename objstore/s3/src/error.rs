@@ -1,6 +1,7 @@
 //! The one place where S3 error codes are chosen.
 
 use holdfast_meta_client::MetaError;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_client::Error as ObjectsError;
 use s3s::{S3Error, S3ErrorCode};
 
@@ -13,6 +14,7 @@ fn custom(code: &'static str, status: u16, message: String) -> S3Error {
 }
 
 fn no_space() -> S3Error {
+    failpoint::reached("s3.full");
     custom("InsufficientStorage", 507, "The cluster is full; delete something or add devices.".into())
 }
 

@@ -7,6 +7,7 @@
 use crate::door::{Inner, Session};
 use crate::error;
 use holdfast_meta_client::MetaResult;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_proto::StripeMeta;
 use holdfast_objstore_proto::meta::{Command, Reply};
 use parking_lot::Mutex;
@@ -58,6 +59,7 @@ impl Drop for Stripes {
         if stripes.is_empty() {
             return;
         }
+        failpoint::reached("s3.upload_given_up");
         let objects = self.door.objects.clone();
         runtime.spawn(async move {
             if let Err(e) = objects.delete(stripes).await {

@@ -2,6 +2,7 @@
 
 use holdfast_bench_sim::coverage::Coverage;
 use holdfast_bench_sim::{Plan, run};
+use holdfast_objstore_base::failpoint::must_reach;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,6 +16,8 @@ fn every_promise_holds_on_500_seeds() {
         Some(seed) => (seed, 1),
         None => (0, number("HOLDFAST_SEEDS").unwrap_or(500)),
     };
+    // Which error paths so many runs take; see docs/FAILPOINTS.md.
+    let _reached = (count >= 500).then(|| must_reach(&["repair.failed", "wal.set_refused", "wal.fill_failed"]));
     let (next, failures, coverage) = (AtomicU64::new(from), Mutex::new(Vec::new()), Mutex::new(Coverage::default()));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {

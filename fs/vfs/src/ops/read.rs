@@ -12,6 +12,7 @@ use crate::vfs::{LoadedChunk, Vfs};
 use bytes::Bytes;
 use futures::future::try_join_all;
 use holdfast_meta_client::Use;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_client as objects;
 use holdfast_objstore_proto::StripeMeta;
 use holdfast_objstore_proto::meta::{Attr, MappedExtent};
@@ -122,6 +123,7 @@ impl Vfs {
                 Ok(data) => break data,
                 // Repair may have moved or rewritten it since the map was read.
                 Err(objects::Error::Gone { stripe } | objects::Error::Lost { stripe, .. }) if again => {
+                    failpoint::reached("vfs.read_again");
                     tracing::debug!(%stripe, "gone or moved: reading the map again");
                     again = false;
                     inode.state.lock().map.forget();

@@ -113,6 +113,7 @@ async fn a_failed_flush_loses_what_it_was_for_and_says_so() {
 
 #[tokio::test]
 async fn writes_wait_for_osds_and_then_give_up() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["vfs.write_unavailable"]);
     let rig = Rig::new().await;
     let config = Config { unavailable_wait: Duration::from_secs(30), ..Config::default() };
     let m = rig.mount_with(64 << 20, config, true).await;
@@ -139,6 +140,7 @@ async fn writes_wait_for_osds_and_then_give_up() {
 
 #[tokio::test]
 async fn a_stripe_that_went_away_makes_the_map_be_read_again_once() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["vfs.read_again"]);
     let rig = Rig::new().await;
     let m = rig.mount().await;
     let f = m.file("f").await;
@@ -212,6 +214,7 @@ async fn what_a_dropped_sync_had_begun_to_write_is_written() {
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_that_gets_nothing_done_gives_up() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["vfs.writeback_dropped", "vfs.sync_stalled"]);
     let rig = Rig::new().await;
     let m = rig.mount().await;
     let f = m.file("f").await;

@@ -59,6 +59,7 @@ async fn an_unlinked_file_does_not_survive_its_sessions_end() {
 
 #[tokio::test]
 async fn an_eviction_found_out_by_a_refused_command_counts_too() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["vfs.publish_failed"]);
     let rig = Rig::new().await;
     let m = rig.mount().await;
     let f = m.file("f").await;

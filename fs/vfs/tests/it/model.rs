@@ -495,6 +495,7 @@ fn seeds() -> (u64, u64) {
 /// One failing seed again: `SEED=n cargo test -p holdfast-fs-vfs --test it model`.
 #[tokio::test]
 async fn random_operations_agree_with_a_plain_filesystem_over_crashes() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["vfs.write_lost", "vfs.flush_failed", "vfs.evicted", "vfs.handle_lost"]);
     let (from, count) = seeds();
     for seed in from..from + count {
         run(seed, 400, false).await;

@@ -10,6 +10,7 @@ use super::wal::Wal;
 use crate::{Entry, Error, StateMachine};
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
+use holdfast_objstore_base::failpoint;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine, Snapshot, SnapshotMeta};
 use openraft::type_config::alias::{SnapshotMetaOf, SnapshotOf};
 use openraft::{OptionalSend, StoredMembership};
@@ -120,6 +121,7 @@ impl Machine {
     }
 
     fn fail(&self, why: impl std::fmt::Display) -> io::Error {
+        failpoint::reached("wal.apply_failed");
         let why = format!("applying commands: {why}");
         self.shared.wal.fail(&why);
         io::Error::other(why)

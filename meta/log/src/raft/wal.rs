@@ -19,6 +19,7 @@ use crate::metrics::Metrics;
 use crate::seam::Mirror;
 use holdfast_objstore_base::clock::Clock;
 use holdfast_objstore_base::disk::Disk;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_base::units::block_up;
 use holdfast_objstore_osd::log;
 use openraft::storage::IOFlushed;
@@ -233,6 +234,7 @@ impl Wal {
     /// Starts writing a record. Returns when its place in the order is taken; `done` hears the rest.
     pub async fn start(self: &Arc<Self>, kind: u8, body: Vec<u8>, about: About, done: Done) -> io::Result<()> {
         if let Some(why) = self.broken.get() {
+            failpoint::reached("wal.write_after_failure");
             let e = || io::Error::other(why.to_string());
             done.call(Err(e()));
             return Err(e());
@@ -321,6 +323,7 @@ impl Wal {
             return; // it was left out before
         }
         if self.is_mirrored() {
+            failpoint::reached("wal.copy_lost");
             tracing::error!(copy = %member.dir.display(), %why, "a copy of the metadata log is out of service");
         }
         self.refuse(member.place, why);
@@ -382,11 +385,15 @@ impl Wal {
         let m = &self.mirrors;
         let what = Super { log: m.id, promised: m.promised, set: set.clone() };
         let counts = set::store(&m.disk, &m.dirs, &set.known, m.config.present.as_deref(), &what, m.log.blocking, &m.writing).await;
+        if !counts {
+            failpoint::reached("wal.set_refused");
+        }
         self.tell(if counts { Event::Counts } else { Event::Refused });
     }
 
     /// Ends the log: everyone waiting hears why.
     pub fn fail(&self, why: impl std::fmt::Display) {
+        failpoint::reached("wal.failed");
         let why = self.broken.get_or_init(|| why.to_string()).clone();
         self.health.fail(&why);
         let over = {
@@ -449,6 +456,7 @@ impl Wal {
         for (member, below) in below {
             while let Some(life) = member.purged_life(upto, below) {
                 if let Err(e) = member.log.retire(life).await {
+                    failpoint::reached("wal.retire_failed");
                     self.lost(&member, format!("giving back a segment of the write-ahead log: {e}"));
                     break;
                 }
@@ -506,6 +514,7 @@ impl Wal {
             let Some((number, since)) = lag.oldest else { continue };
             let others_have_it = lags.iter().any(|(p, l)| p != place && l.durable >= number);
             if others_have_it && (now.saturating_sub(since) > late_ns || lag.bytes > late_bytes) {
+                failpoint::reached("wal.copy_late");
                 tracing::warn!(copy = %self.mirrors.dirs[*place as usize].display(), records = lag.records, bytes = lag.bytes, "a copy of the metadata log is late and is left out");
                 self.tell(Event::Late(*place));
             }
@@ -514,6 +523,7 @@ impl Wal {
         for member in dropped {
             let late = self.mirrors.rules.lock().is_late(member.place);
             if late && member.log.failure().is_none() && member.log.durable_seq() >= member.log.last_seq() {
+                failpoint::reached("wal.copy_back");
                 self.tell(Event::Back(member.place));
             }
         }

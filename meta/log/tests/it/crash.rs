@@ -111,6 +111,7 @@ fn history(seed: u64) -> (usize, bool) {
 
 #[test]
 fn no_power_cut_loses_an_answered_command() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["wal.retire_failed", "wal.write_after_failure", "wal.failed"]);
     let seeds: u64 = std::env::var("HOLDFAST_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(200);
     let first: u64 = std::env::var("HOLDFAST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0);
     let (mut answered, mut cuts) = (0, 0);

@@ -58,6 +58,7 @@ fn a_failed_flush_or_write_of_the_log_fails_every_proposal() {
 
 #[test]
 fn a_failing_state_machine_fails_the_log() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["wal.apply_failed"]);
     run(async {
         let sm = Machine::start(&Default::default());
         let log = open(&SimDisk::new(1), &sm, true).await.expect("opens");

@@ -91,6 +91,7 @@ fn what_was_answered_survives_the_loss_of_any_one_device() {
 
 #[test]
 fn a_device_that_fails_in_service_is_replaced_and_never_believed_again() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["wal.stale_start"]);
     let stable: Arc<Mutex<Kept>> = Default::default();
     let fleet = Fleet::new(3, 1);
     run(async {
@@ -147,6 +148,7 @@ fn a_device_that_fails_in_service_is_replaced_and_never_believed_again() {
 
 #[test]
 fn a_late_copy_is_left_out_and_filled_again() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["wal.copy_late", "wal.copy_back"]);
     let stable: Arc<Mutex<Kept>> = Default::default();
     let fleet = Fleet::new(3, 2);
     run(async {
@@ -290,6 +292,12 @@ fn life(w: &mut World, seed: u64, round: u64, copies: usize) -> bool {
 
 #[test]
 fn no_power_cut_and_no_one_device_takes_an_answered_command() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&[
+        "wal.copy_lost",
+        "wal.copy_lacks_end",
+        "wal.copy_unreadable",
+        "wal.set_not_stored",
+    ]);
     let seeds: u64 = std::env::var("HOLDFAST_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(120);
     let first: u64 = std::env::var("HOLDFAST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0);
     let (mut answered, mut lives) = (0, 0);

@@ -6,6 +6,7 @@
 
 use super::core::Core;
 use super::session::Session;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_proto::meta::{Command, MetaError, Request};
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ impl Core {
         if !session.end() {
             return;
         }
+        failpoint::reached("meta.evicted");
         tracing::warn!(session = %session.id, client = %session.client, "session evicted");
         self.metrics.evictions.inc();
         session.events.evicted();
@@ -55,6 +57,7 @@ impl Core {
 
     /// The end could not be committed: nobody may be given what the session held. The log has failed, or leads no more.
     fn end_failed(&self, session: &Arc<Session>, e: &MetaError) {
+        failpoint::reached("meta.end_failed");
         tracing::error!(session = %session.id, error = %e, "the end of a session could not be committed");
         self.state.fail(&holdfast_meta_core::StateError(format!("the end of {} could not be committed: {e}", session.id)));
         self.grants.lock().wake_all();

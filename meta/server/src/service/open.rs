@@ -20,6 +20,7 @@ use holdfast_meta_log::solo::Solo;
 use holdfast_meta_log::{Error as LogError, SharedLog, raft};
 use holdfast_objstore_base::clock::Clock;
 use holdfast_objstore_base::disk::{Disk, DiskError, File, Open};
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_base::real::RealClock;
 use holdfast_objstore_proto::StripeId;
 use holdfast_objstore_proto::meta::{Command, Inline, MetaError};
@@ -160,6 +161,7 @@ impl Service {
         }
         let lacking = core.state.staged_lacking();
         if lacking > 0 {
+            failpoint::reached("meta.staged_lacking");
             let why =
                 format!("the metadata log lacks the bytes of {lacking} small writes that no pack has: it was cut short or is another");
             if !accept_stale {

@@ -11,6 +11,7 @@ use super::session::Session;
 use holdfast_meta_client::Recall;
 use holdfast_meta_core::lease::Hold;
 use holdfast_objstore_base::BoxFuture;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_proto::InodeId;
 use holdfast_objstore_proto::meta::Name;
 use std::sync::Arc;
@@ -45,6 +46,7 @@ impl Core {
                 let answered = core.until_it_stands_still(&session, ino, hold.stamp, answer).await;
                 session.recall_ends(ino, hold.stamp);
                 if !answered {
+                    failpoint::reached("meta.recall_unanswered");
                     tracing::warn!(session = %hold.session, client = %session.client, inode = %ino, "a holder did not answer a recall in time");
                     // What it held goes with it.
                     core.evict(&session).await;

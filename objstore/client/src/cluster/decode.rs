@@ -9,6 +9,7 @@ use super::read::{Faults, note, until_slow};
 use bytes::Bytes;
 use futures::stream::{FuturesUnordered, StreamExt};
 use holdfast_objstore_base::buf::AlignedBuf;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_base::units::BLOCK;
 use holdfast_objstore_ec as ec;
 use holdfast_objstore_ec::layout::Piece;
@@ -99,6 +100,7 @@ impl Cluster {
                     }
                 },
                 () = &mut slow, if !hedged => {
+                    failpoint::reached("client.decode_hedged");
                     hedged = true;
                     self.metrics.read_hedges.inc();
                     asked.extend(order.by_ref().map(ask));

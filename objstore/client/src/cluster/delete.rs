@@ -8,6 +8,7 @@ use super::Cluster;
 use super::slot::Slot;
 use crate::{Error, Result};
 use futures::future::join_all;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_proto::shard;
 use holdfast_objstore_proto::{StripeId, StripeMeta};
 use std::sync::Arc;
@@ -20,6 +21,7 @@ impl Cluster {
             self.cache.forget(stripe.id);
             for osd in &stripe.osds {
                 let Some(slot) = self.slot(*osd).filter(|s| s.service.failure().is_none()) else {
+                    failpoint::reached("client.delete_skipped");
                     self.metrics.deletes_skipped.inc();
                     continue;
                 };
@@ -41,6 +43,7 @@ impl Cluster {
                 // It has left service, and is as one that was out of it before.
                 shard::Error::Down { .. } => skipped += 1,
                 other => {
+                    failpoint::reached("client.delete_refused");
                     refused += 1;
                     full |= matches!(other, shard::Error::Full { .. });
                     tracing::warn!("a delete was refused: {other}");

@@ -9,6 +9,7 @@ use super::{Cluster, write_quorum};
 use crate::{Error, Result};
 use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_proto::{OsdId, StripeMeta};
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
@@ -102,6 +103,7 @@ impl Cluster {
                 () = &mut hedge, if !late => late = true,
             }
         }
+        failpoint::reached("client.flush_hedged");
         self.metrics.flush_hedges.inc();
         let owed: Option<SmallVec<[Owed; 6]>> =
             slots.iter().filter(|s| waiting.contains(&s.domain)).map(|s| s.owe(self.config.owed_max)).collect();
@@ -121,6 +123,7 @@ impl Cluster {
         let missing = missing | failed;
         let (up, need) = (stripe.code.n() - missing.count_ones() as usize, write_quorum(stripe.code));
         if up < need {
+            failpoint::reached("client.flush_below_quorum");
             return Err(Error::Unavailable { up, need });
         }
         if missing == stripe.missing {

@@ -11,6 +11,7 @@ use super::{Cluster, write_quorum};
 use crate::StripeWrite;
 use futures::stream::{FuturesUnordered, StreamExt};
 use holdfast_objstore_base::exec;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_proto::shard::{self, ShardHead, ShardKey, ShardPut};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -129,6 +130,7 @@ impl Cluster {
                 return;
             }
         }
+        failpoint::reached("client.write_hedged");
         self.metrics.write_hedges.inc();
         // A shard that is neither acknowledged nor refused for good by its present home still runs.
         let owed: Option<SmallVec<[Owed; 2]>> = round
@@ -146,6 +148,7 @@ impl Cluster {
         tokio::spawn(async move {
             while let Some((shard, result)) = next_of(&mut puts, &mut again).await {
                 if result.is_ok() {
+                    failpoint::reached("client.late_shard");
                     late.arrived(id, digest, shard as usize);
                 }
             }
@@ -156,6 +159,7 @@ impl Cluster {
 
     fn answer(&self, round: &mut Round, shard: u8, result: shard::Result<()>) -> Option<Arc<Slot>> {
         let spare = round.answer(shard, result)?;
+        failpoint::reached("client.put_replaced");
         self.metrics.replaced_puts.inc();
         Some(spare)
     }

@@ -9,6 +9,7 @@ use super::decode::Have;
 use crate::{Error, Result, ShardFault};
 use bytes::Bytes;
 use futures::stream::{FuturesUnordered, StreamExt};
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_ec::layout::{Piece, pieces};
 use holdfast_objstore_proto::StripeMeta;
 use holdfast_objstore_proto::shard::{self, ShardKey};
@@ -80,6 +81,7 @@ impl Cluster {
         // A stripe within its strength lacks no more than `m`; a reader that is overtaken by a deletion may have had up to k - 1 of the others.
         let too_many = (stripe.code.m as usize + 1).min(stripe.code.k as usize);
         if answer.is_none() && !unlike_absent && absent >= too_many {
+            failpoint::reached("client.read_gone");
             return Err(Error::Gone { stripe: stripe.id });
         }
         for (shard, why) in &faults {
@@ -89,6 +91,7 @@ impl Cluster {
             self.metrics.degraded_reads.inc();
         }
         answer.ok_or_else(|| {
+            failpoint::reached("client.read_lost");
             let mut why = format!("too few shards of {} are left", stripe.code);
             for (shard, fault) in &faults {
                 let osd = stripe.osds.get(*shard as usize).copied().unwrap_or_default();
@@ -119,6 +122,12 @@ impl Cluster {
             Err(shard::Error::NotFound { .. }) => (&self.metrics.shards_not_found, ShardFault::NotFound),
             Err(_) => (&self.metrics.shards_down, ShardFault::Down),
         };
+        failpoint::reached(match fault {
+            ShardFault::OtherDigest => "client.get_other_digest",
+            ShardFault::Corrupt => "client.get_corrupt",
+            ShardFault::NotFound => "client.get_not_found",
+            ShardFault::Down => "client.get_down",
+        });
         count.inc();
         Err(fault)
     }
@@ -178,6 +187,7 @@ impl Cluster {
                     }
                 },
                 () = &mut slow, if order.len() > 0 => {
+                    failpoint::reached("client.read_copy_hedged");
                     self.metrics.read_hedges.inc();
                     asked.extend(order.next().map(ask));
                     slow.as_mut().reset(Instant::now() + hedge);
@@ -205,6 +215,7 @@ impl Cluster {
                     Some((at, answer)) => run.take(at, answer),
                 },
                 () = &mut slow => {
+                    failpoint::reached("client.read_pieces_hedged");
                     self.metrics.read_hedges.inc();
                     break;
                 }

@@ -12,6 +12,7 @@ use crate::upkeep::Rebuild;
 use crate::{Error, Result};
 use bytes::Bytes;
 use holdfast_objstore_base::checksum::crc32c;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_base::units::BLOCK;
 use holdfast_objstore_ec::layout::Piece;
 use holdfast_objstore_ec::placement::{Candidate, place};
@@ -63,7 +64,9 @@ impl Cluster {
                         break;
                     }
                     Err(shard::Error::Fenced { .. }) => return Err(Error::Fenced { stripe: stripe.id }),
-                    Err(e) => tracing::warn!(stripe = %stripe.id, shard, osd = %home.osd, "a rebuilt shard could not be placed: {e}"),
+                    Err(e) => {
+                        tracing::warn!(stripe = %stripe.id, shard, osd = %home.osd, "a rebuilt shard could not be placed: {e}")
+                    }
                 }
             }
         }
@@ -148,6 +151,7 @@ pub(crate) async fn place_shard(home: &Slot, put: &ShardPut) -> shard::Result<()
             Ok(head) if head.digest == put.head.digest => return Ok(()),
             // Another writing of the stripe that no record names, or bytes that did not reach the device: it makes room.
             Ok(_) | Err(shard::Error::Corrupt { .. }) if again => {
+                failpoint::reached("client.rebuild_made_room");
                 again = false;
                 home.service.drop_shards(vec![key]).await?;
             }

@@ -12,6 +12,7 @@ use super::put::Round;
 use super::{Cluster, encoded, write_quorum};
 use crate::{Error, Result, StripeWrite};
 use bytes::Bytes;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_proto::StripeMeta;
 use holdfast_objstore_proto::stripe::{COPIES_BYTES_MAX, STRIPE_BYTES_MAX};
 use std::sync::Arc;
@@ -54,6 +55,7 @@ impl Cluster {
         for round in 0..ROUNDS_MAX {
             let plan = self.plan(write.id, wanted, len, &known)?;
             if round > 0 {
+                failpoint::reached("client.write_round");
                 self.metrics.write_rounds.inc();
             }
             let encoded = match shards.take() {
@@ -62,6 +64,7 @@ impl Cluster {
             };
             let done = self.put_all(write, &encoded, plan).await;
             if done.fenced() {
+                failpoint::reached("client.write_fenced");
                 return Err(Error::Fenced { stripe: write.id });
             }
             let (acked, quorum) = (done.acked.count_ones() as usize, write_quorum(encoded.code));

@@ -52,6 +52,7 @@ async fn of_copies_two_must_be_stable() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_domain_is_left_behind_when_every_stripe_has_its_quorum() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["client.flush_hedged"]);
     let rig = Rig::new(6, Domains::Each);
     let meta = rig.cluster.write(stripe(1, CODE, LARGE)).await.unwrap();
     rig.home(&meta, 3).state.lock().flush_takes = Duration::from_secs(60);
@@ -82,6 +83,7 @@ async fn a_delete_is_flushed_and_skips_osds_out_of_service() {
 
 #[tokio::test]
 async fn a_delete_that_an_osd_in_service_refuses_fails_and_may_be_repeated() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["client.delete_refused"]);
     let rig = Rig::new(6, Domains::One);
     let meta = rig.cluster.write(stripe(1, CODE, LARGE)).await.unwrap();
     rig.home(&meta, 2).state.lock().full_for_deletes = true;

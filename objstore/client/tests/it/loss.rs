@@ -64,6 +64,7 @@ async fn every_loss_within_the_codes_strength_reads() {
 
 #[tokio::test]
 async fn beyond_the_codes_strength_reads_say_lost_or_are_right() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["client.get_other_digest", "client.get_corrupt", "client.read_lost"]);
     for len in [5_000u32, 300_000] {
         let n = if len == 5_000 { 3 } else { 6 };
         for (turn, bits) in patterns(n, 6).filter(|b| b.count_ones() > 2).enumerate() {

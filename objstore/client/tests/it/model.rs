@@ -147,6 +147,16 @@ fn seeds(count: u64) -> std::ops::Range<u64> {
 
 #[tokio::test(start_paused = true)]
 async fn random_histories_on_many_devices() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&[
+        "client.get_not_found",
+        "client.read_gone",
+        "client.read_copy_hedged",
+        "client.read_pieces_hedged",
+        "client.decode_hedged",
+        "client.write_hedged",
+        "client.put_replaced",
+        "client.late_shard",
+    ]);
     for seed in seeds(12) {
         history(seed, 7, Domains::Each, 400).await;
     }
@@ -154,6 +164,12 @@ async fn random_histories_on_many_devices() {
 
 #[tokio::test(start_paused = true)]
 async fn random_histories_on_one_device() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&[
+        "client.get_down",
+        "client.write_round",
+        "client.flush_below_quorum",
+        "client.delete_skipped",
+    ]);
     for seed in seeds(12) {
         history(seed + 1000, 6, Domains::One, 400).await;
     }

@@ -34,6 +34,7 @@ async fn a_corrupt_shard_is_replaced_in_its_place() {
 
 #[tokio::test]
 async fn another_writing_of_a_shard_makes_room_for_the_right_one() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["client.rebuild_made_room"]);
     let rig = Rig::new(6, Domains::One);
     let meta = written(&rig, 300_000).await;
     rig.home(&meta, 1).state.lock().shards.get_mut(&Rig::key(&meta, 1)).unwrap().0.digest ^= 1;

@@ -32,6 +32,7 @@ fn look(watched: &[Arc<Watched>]) {
 
 #[tokio::test(start_paused = true)]
 async fn a_hung_osd_is_given_up_and_everything_goes_on() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["client.osd_given_up"]);
     let (osds, watched, cluster) = rig();
     look(&watched);
     let meta = cluster.write(stripe(1, Code::new(4, 2), 300_000)).await.unwrap();

@@ -149,6 +149,7 @@ async fn full_osds_are_left_out_and_at_last_the_write_is_refused() {
 
 #[tokio::test]
 async fn a_fenced_write_stops() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["client.write_fenced"]);
     for domains in [Domains::One, Domains::Each] {
         let rig = Rig::new(6, domains);
         let write = stripe(1, CODE, LARGE);

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use holdfast_objstore_base::buf::{AlignedBuf, is_aligned};
 use holdfast_objstore_base::checksum::crc32c;
 use holdfast_objstore_base::disk::{Disk, DiskError, Open};
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_base::units::{BLOCK, MIB, block_up};
 use std::path::{Path, PathBuf};
 
@@ -81,6 +82,7 @@ impl Log {
             at += n;
         }
         if let Err(e) = file.flush_all().await {
+            failpoint::reached("osd.log.checkpoint_flush_failed");
             return Err(shared.fail(format!("a flush failed: {e}")));
         }
         let first = {

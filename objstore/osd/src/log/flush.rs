@@ -5,6 +5,7 @@
 
 use super::segment::Segment;
 use super::{Log, Result};
+use holdfast_objstore_base::failpoint;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -43,6 +44,7 @@ impl Log {
         };
         for segment in files {
             if let Err(e) = segment.file.flush().await {
+                failpoint::reached("osd.log.flush_failed");
                 return Err(shared.fail(format!("a flush failed: {e}")));
             }
         }

@@ -18,6 +18,7 @@ use super::{Error, Log, Mark, Result};
 use bytes::Bytes;
 use holdfast_objstore_base::buf::AlignedBuf;
 use holdfast_objstore_base::disk::Disk;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_base::units::BLOCK;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
@@ -123,6 +124,7 @@ pub(super) async fn find_segments(disk: &dyn Disk, dir: &Path, root: &Root, bloc
     let numbers: std::collections::BTreeSet<u32> = disk.list(dir)?.iter().filter_map(|n| segment::number_of(n)).collect();
     for number in 0..root.segments {
         if !numbers.contains(&number) {
+            failpoint::reached("osd.log.segment_missing");
             found.faults.push(Fault::Segment { number, why: "the file is missing".into() });
             found.raw.push_back(number);
         }
@@ -131,6 +133,7 @@ pub(super) async fn find_segments(disk: &dyn Disk, dir: &Path, root: &Root, bloc
         let file = segment::open_existing(disk, dir, number)?;
         if file.len()? < blocks as u64 * BLOCK as u64 {
             if number < root.segments {
+                failpoint::reached("osd.log.segment_short");
                 found.faults.push(Fault::Segment { number, why: "the file is cut short".into() });
             } else {
                 found.raw.push_back(number);
@@ -149,7 +152,10 @@ pub(super) async fn find_segments(disk: &dyn Disk, dir: &Path, root: &Root, bloc
                 }
             }
             Err(Bad::Newer(found)) => return Err(Error::NewerFormat { found, known: VERSION }),
-            Err(bad) => found.faults.push(Fault::Segment { number, why: bad.to_string() }),
+            Err(bad) => {
+                failpoint::reached("osd.log.segment_unreadable");
+                found.faults.push(Fault::Segment { number, why: bad.to_string() })
+            }
         }
     }
     found.raw.make_contiguous().sort_unstable();
@@ -179,6 +185,7 @@ pub(super) async fn identify(
     if let Slots::Valid { header, other_torn: false } = chosen {
         return Ok(Some(header));
     }
+    failpoint::reached("osd.log.header_torn");
     // The first record proves a life that no readable header tells of.
     let first = match window.get(DATA_START, 1).await.and_then(|b| Head::claimed_position(&b)) {
         Ok(claimed) => window.head(log_id, Position { life: claimed.life, block: DATA_START }).await.ok(),
@@ -206,13 +213,17 @@ async fn load_checkpoints(disk: &dyn Disk, dir: &Path, root: &Root, recovery: &m
             Ok(found) => slots.push(found),
             Err(Bad::Newer(found)) => return Err(Error::NewerFormat { found, known: VERSION }),
             Err(Bad::Blank) => {}
-            Err(bad) => why = Some(bad),
+            Err(bad) => {
+                failpoint::reached("osd.log.checkpoint_torn");
+                why = Some(bad);
+            }
         }
     }
     slots.sort_by_key(|s| s.header.generation);
     let newest = slots.pop();
     let older = slots.pop();
     if newest.is_none() && root.checkpointed {
+        failpoint::reached("osd.log.checkpoint_lost");
         let why = why.map_or("both slots are blank".to_string(), |b| b.to_string());
         recovery.faults.push(Fault::Checkpoint { why });
     }
@@ -272,7 +283,10 @@ impl Deliver<'_> {
         while let Some(decided) = judge.decided() {
             match decided {
                 Decided::Record(head) => self.record(&head)?,
-                Decided::Fault(fault) => self.recovery.faults.push(fault),
+                Decided::Fault(fault) => {
+                    failpoint::reached("osd.log.corrupt_record");
+                    self.recovery.faults.push(fault)
+                }
             }
         }
         Ok(())
@@ -314,6 +328,7 @@ pub(super) async fn judge_all(
                 match Window::new(&*segment.file, blocks).payload_fault(&head).await {
                     None => deliver.record(&head)?,
                     Some(block) => {
+                        failpoint::reached("osd.log.torn_payload");
                         cut = Some((head.location.position, head.seq));
                         let why = format!("block {block} of its payload was not written");
                         torn = Some(Torn { at: head.location.position, seq: head.seq, dropped: 0, why });
@@ -323,10 +338,12 @@ pub(super) async fn judge_all(
             Item::Gap(gap) if cut.is_none() => {
                 cut = Some((gap.at, gap.seq.max(deliver.last_seq + 1)));
                 if !gap.looks_clean() {
+                    failpoint::reached("osd.log.torn_tail");
                     torn = Some(Torn { at: gap.at, seq: gap.seq, dropped: 0, why: gap.why.to_string() });
                 }
             }
             Item::Record(head) => {
+                failpoint::reached("osd.log.behind_a_cut");
                 let (at, seq) = cut.expect("set above");
                 let torn = torn.get_or_insert(Torn { at, seq, dropped: 0, why: "it was not written, though later ones were".into() });
                 torn.dropped += (head.kind <= KIND_MAX) as u64;
@@ -450,6 +467,7 @@ async fn settle(shared: &Arc<Shared>, tail: Tail, recovery: &mut Recovery) -> Re
         seal_cut(shared, at).await?;
     }
     for life in &tail.orphans {
+        failpoint::reached("osd.log.orphan_segment");
         let removed = shared.state.lock().segments.remove(life);
         if let Some(orphan) = removed {
             let seq_floor = shared.state.lock().seq_next;

@@ -3,6 +3,7 @@
 use super::format::segment::State as HeaderState;
 use super::state::Log;
 use super::{Error, Result};
+use holdfast_objstore_base::failpoint;
 use std::sync::Arc;
 
 impl Log {
@@ -41,7 +42,10 @@ impl Log {
                     this.changed.notify_waiters();
                     Ok(())
                 }
-                Err(e) => Err(this.fail(format!("the header of segment {} could not be written: {e}", segment.header.number))),
+                Err(e) => {
+                    failpoint::reached("osd.log.retire_failed");
+                    Err(this.fail(format!("the header of segment {} could not be written: {e}", segment.header.number)))
+                }
             }
         })
         .await

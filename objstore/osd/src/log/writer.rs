@@ -13,6 +13,7 @@ use super::{Error, Log, Result};
 use bytes::Bytes;
 use holdfast_objstore_base::buf::{AlignedBuf, is_aligned};
 use holdfast_objstore_base::checksum::block_crcs;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_base::units::BLOCK;
 use std::sync::Arc;
 
@@ -284,6 +285,7 @@ impl State {
     }
 
     fn refuse(&mut self) -> Result<Taken> {
+        failpoint::reached("osd.log.full");
         self.supply.retry_after = self.supply.retry_after.saturating_sub(1);
         Err(Error::Full)
     }
@@ -330,6 +332,7 @@ impl Place {
         let written = self.segment.file.write_at(offset, parts).await;
         self.open = false;
         if let Err(e) = written {
+            failpoint::reached("osd.log.append_failed");
             return Err(self.shared.fail(format!("an append failed: {e}")));
         }
         let appended = Appended { seq: self.seq, location: head.location };

@@ -16,6 +16,7 @@ use super::osd::Inner;
 use super::record::KIND_COPY;
 use crate::log::{self, Append, Need, Space};
 use futures::future::join_all;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_proto::StripeId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -347,6 +348,7 @@ impl Inner {
             Ok(read) => read,
             Err(log::Error::Gone(_)) => return Ok(Copied::Moved),
             Err(e) => {
+                failpoint::reached("osd.clean_unreadable");
                 let why = self.unreadable(key.into(), e);
                 tracing::warn!(osd = %self.id(), %why, "a segment cannot be cleaned");
                 return Ok(Copied::Stuck);

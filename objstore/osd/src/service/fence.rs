@@ -9,6 +9,7 @@ use super::index::Key;
 use super::osd::{Inner, Osd};
 use super::record::{KIND_FENCE, encode_fence};
 use crate::log::Append;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_proto::shard::{Error, Result, ShardKey, Stamp, TASK_SESSION};
 use holdfast_objstore_proto::{SessionId, StripeId, StripeRange};
 use std::collections::HashSet;
@@ -65,6 +66,7 @@ impl Inner {
         {
             let mut st = self.state.lock();
             if stamp < st.stamp {
+                failpoint::reached("osd.retire_stale");
                 return Err(Error::Stale { osd: self.id() });
             }
             st.stamp = stamp;

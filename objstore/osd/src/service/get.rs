@@ -5,6 +5,7 @@ use super::osd::{CORRUPT_MAX, Inner};
 use super::record::{KIND_COPY, KIND_SHARD, decode_shard};
 use crate::log;
 use crate::log::format::head::Head;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_proto::shard::{Error, Result, ShardHead, ShardKey, ShardRead};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -66,10 +67,15 @@ impl Inner {
 
     pub(super) fn unreadable(&self, key: ShardKey, e: log::Error) -> Error {
         match e {
-            log::Error::Corrupt { .. } => self.found_corrupt(key, e.to_string()),
+            log::Error::Corrupt { .. } => {
+                failpoint::reached("osd.read_corrupt");
+                self.found_corrupt(key, e.to_string())
+            }
             log::Error::Io(_) => {
+                failpoint::reached("osd.read_failed");
                 let failed = self.read_errors.fetch_add(1, Relaxed) + 1;
                 if failed >= self.config.read_errors_max {
+                    failpoint::reached("osd.read_errors_max");
                     let why = format!("{failed} reads in a row failed, the last with: {e}");
                     self.state.lock().failure.get_or_insert(why.clone());
                     return self.down(why);

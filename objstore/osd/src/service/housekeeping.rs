@@ -6,6 +6,7 @@
 use super::osd::{Inner, Osd};
 use super::snapshot;
 use crate::log::{self, Location};
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_proto::shard::Result;
 use std::sync::Arc;
 
@@ -192,6 +193,7 @@ impl Inner {
                 Ok(true)
             }
             Err(log::Error::Io(e)) => {
+                failpoint::reached("osd.checkpoint_failed");
                 tracing::warn!(osd = %self.id(), error = %e, "no checkpoint of the index");
                 Ok(false)
             }

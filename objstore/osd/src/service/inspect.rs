@@ -3,6 +3,7 @@
 use super::superblock::{self, Superblock};
 use crate::log::format::Bad;
 use holdfast_objstore_base::disk::{self, Disk};
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_proto::OsdId;
 use std::path::Path;
 
@@ -52,8 +53,14 @@ pub fn inspect(disk: &dyn Disk, dir: &Path) -> disk::Result<Inspect> {
     };
     Ok(match Superblock::decode(&bytes) {
         Ok(s) if s.whole => Inspect::Osd(s),
-        Ok(_) => Inspect::HalfFormatted,
+        Ok(_) => {
+            failpoint::reached("osd.half_formatted");
+            Inspect::HalfFormatted
+        }
         Err(Bad::Newer(v)) => Inspect::NewerFormat(v),
-        Err(bad) => Inspect::Damaged(format!("its superblock: {bad}")),
+        Err(bad) => {
+            failpoint::reached("osd.superblock_damaged");
+            Inspect::Damaged(format!("its superblock: {bad}"))
+        }
     })
 }

@@ -4,6 +4,7 @@ use super::index::{Entry, Key};
 use super::osd::{Inner, wait_for};
 use super::record::{KIND_SHARD, encode_shard};
 use crate::log::{Append, Appended};
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_base::units::BLOCK;
 use holdfast_objstore_proto::SessionId;
 use holdfast_objstore_proto::shard::{Error, Result, ShardKey, ShardPut};
@@ -93,6 +94,7 @@ impl Inner {
         let key = Key::from(shard);
         let mut st = self.state.lock();
         if self.refuses(&st.index, shard.stripe, session) {
+            failpoint::reached("osd.put_fenced");
             return Err(Error::Fenced { osd: self.id(), key: shard });
         }
         if let Some(waiters) = st.pending.get(&key).or_else(|| st.moving.get(&key).filter(|_| st.corrupt.contains(&key))) {
@@ -125,6 +127,7 @@ impl Inner {
         if held.digest == put.head.digest {
             return Ok(());
         }
+        failpoint::reached("osd.put_other_digest");
         Err(self.corrupt(put.head.key, format!("a shard of another digest is held ({:016x}, put {:016x})", held.digest, put.head.digest)))
     }
 

@@ -136,6 +136,7 @@ async fn stripes_written_narrower_are_written_again_when_osds_are_back() {
 
 #[tokio::test]
 async fn what_cannot_be_repaired_is_said_and_repaired_when_it_can_be() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["repair.lost"]);
     let mut rig = Rig::new(6).await;
     let id = rig.fill(1, 200_000).await[0];
     let meta = rig.record(id);
@@ -156,6 +157,7 @@ async fn what_cannot_be_repaired_is_said_and_repaired_when_it_can_be() {
 
 #[tokio::test]
 async fn an_osd_that_comes_back_is_held_against_the_records() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["repair.unnamed_shard"]);
     let mut rig = Rig::new(7).await;
     let ids = rig.fill(20, 100_000).await;
     rig.repair.start();
@@ -189,6 +191,7 @@ async fn an_osd_that_comes_back_is_held_against_the_records() {
 
 #[tokio::test]
 async fn a_swap_that_fails_gives_back_what_was_written_and_tries_again() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["repair.swap_lost", "repair.swap_failed"]);
     let mut rig = Rig::new(7).await;
     let id = rig.fill(1, 200_000).await[0];
     let meta = rig.record(id);

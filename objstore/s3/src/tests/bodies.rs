@@ -70,6 +70,7 @@ async fn a_client_that_stands_still_keeps_its_stripe_whole_while_there_is_room()
 
 #[tokio::test(start_paused = true)]
 async fn stripes_of_an_upload_that_came_to_nothing_are_deleted() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["s3.upload_given_up", "s3.full"]);
     let rig = Arc::new(Rig::new(64 * MIB).await);
     let ino = rig.session.ids.inode().await.unwrap();
 

@@ -5,6 +5,7 @@ use crate::deliver::deliver;
 
 #[tokio::test(start_paused = true)]
 async fn a_file_cut_short_while_it_is_sent_ends_with_an_error() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["s3.body_failed"]);
     let rig = Rig::new(64 * MIB).await;
     let ino = rig.put("key", pieces(16 * MIB)).await;
     let mut body = deliver(&rig.door, &rig.session, ino, 0..16 * MIB, Charging::Here).await.unwrap();
@@ -37,6 +38,7 @@ async fn small_replies_are_charged_until_they_are_gone() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_takes_nothing_gives_its_charge_back() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["s3.client_gone"]);
     let rig = Rig::new(4 * MIB).await;
     let ino = rig.put("key", pieces(16 * MIB)).await;
     let idle = deliver(&rig.door, &rig.session, ino, 0..16 * MIB, Charging::Here).await.unwrap();

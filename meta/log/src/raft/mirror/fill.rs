@@ -15,6 +15,7 @@ use crate::raft::store::RECORD_BYTES_MAX;
 use crate::raft::types::{Payload, RaftEntry};
 use crate::raft::wal::{State, Wal};
 use holdfast_objstore_base::disk::Disk;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_osd::log::{self, Append, Blocking, Log, Recovered, Visitor};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,6 +41,7 @@ impl Wal {
         let event = match self.clone().try_fill(place).await {
             Ok(()) => Event::Filled(place),
             Err(why) => {
+                failpoint::reached("wal.fill_failed");
                 tracing::warn!(copy = %self.mirrors.dirs[place as usize].display(), %why, "a copy of the metadata log could not be filled");
                 self.refuse(place, why);
                 Event::Failed(place)

@@ -22,6 +22,7 @@
 
 use holdfast_objstore_base::checksum::crc32c;
 use holdfast_objstore_base::disk::{Disk, DiskError};
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_osd::log::Blocking;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -220,6 +221,7 @@ pub async fn store(
             let stored = write(&*disk, &dir, &what);
             writing.lock().remove(&place);
             if let Err(e) = &stored {
+                failpoint::reached("wal.set_not_stored");
                 tracing::warn!(dir = %dir.display(), error = %e, "which copies of the metadata log count could not be stored here");
             }
             stored.is_ok().then_some(place)

@@ -17,6 +17,7 @@ use super::member::Member;
 use super::set::{self, Epoch, Judged, Place, Seen, Set, Super};
 use crate::{Error, Result};
 use holdfast_objstore_base::disk::Disk;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_osd::log::Log;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -60,6 +61,7 @@ pub async fn start(disk: &Arc<dyn Disk>, dirs: &[PathBuf], config: &Config, stat
     let newest = choose(disk, dirs, config, state_index, &seen)?;
     let mut notes = Vec::new();
     if newest.stale {
+        failpoint::reached("wal.stale_start");
         notes.push("the metadata log was started without a majority of its devices: what was acknowledged after the copies at hand were left out is lost".into());
     }
     let promised = newest.promised + if newest.stale { STARTS_SKIPPED } else { 1 };
@@ -232,6 +234,7 @@ async fn open_copies(
         match opened {
             Ok(copy) => copies.push(copy),
             Err(why) => {
+                failpoint::reached("wal.copy_unreadable");
                 tracing::warn!(place, %why, "a copy of the metadata log cannot be read");
                 first_error.get_or_insert(why.clone());
                 if config.mirrors.present.as_ref().is_some_and(|p| !p.contains(&place)) {
@@ -266,6 +269,7 @@ async fn equal(best: &Copy, copy: Copy, dir: &std::path::Path) -> std::result::R
             return Ok(None);
         };
         let missing = &best.found.0[from..];
+        failpoint::reached("wal.copy_lacks_end");
         tracing::info!(records = missing.len(), dir = %dir.display(), "a copy of the metadata log lacks its end, which is written to it");
         copy_tail(&best.log, missing, &copy.log, &mut lives).await?;
     }

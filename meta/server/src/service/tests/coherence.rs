@@ -66,6 +66,7 @@ enum Doing {
 
 #[tokio::test(start_paused = true)]
 async fn a_holder_keeps_its_session_while_it_flushes_and_not_for_ever() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["meta.recall_unanswered", "meta.evicted"]);
     for doing in [Doing::Publish, Doing::GrantStripes, Doing::Progress, Doing::PublishAnother] {
         let service = Service::in_memory();
         let (a, b) = (Client::mount(&service, "a").await, Client::mount(&service, "b").await);

@@ -172,6 +172,7 @@ async fn what_is_sent_inline_is_packed_once_nothing_more_comes() {
 
 #[tokio::test]
 async fn much_staged_is_packed_at_once_and_beyond_the_bound_there_is_no_room() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["meta.pack_failed"]);
     let state = StateConfig { staged_bytes_max: 16 * (4096 + 256), ..StateConfig::default() };
     let service = Service::in_memory_with(Config { state, ..lazy() }, Arc::new(clock()));
     let store = Arc::new(Store::default());
@@ -239,6 +240,7 @@ async fn a_device_that_hangs_does_not_keep_the_log_from_letting_go_and_the_end_o
 
 #[tokio::test]
 async fn a_start_that_accepts_it_goes_on_without_bytes_the_log_has_lost() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["meta.staged_lacking"]);
     let disk = SimDisk::new(12);
     make(&disk).await.expect("formats");
     let service = open_with(&disk, lazy()).await.expect("opens");
@@ -335,6 +337,7 @@ async fn a_restart_finds_thousands_of_staged_writes_in_the_log() {
 
 #[tokio::test]
 async fn no_power_cut_loses_or_changes_what_was_sent_inline() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["meta.state_failed", "meta.end_failed", "meta.stripe_delete_failed"]);
     let mut packed = 0;
     for seed in crate::testing::seeds(0..10) {
         packed += cuts(seed).await;

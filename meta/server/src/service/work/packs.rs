@@ -12,6 +12,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use holdfast_meta_core::read::{self, Gathered, PackBounds, Place};
 use holdfast_objstore_base::BoxFuture;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_base::units::BLOCK;
 use holdfast_objstore_proto::meta::{Command, Home, MetaError, MetaResult, Pack, PackMember, Reply, Request};
 use holdfast_objstore_proto::stripe::{COPIES_BYTES_MAX, STRIPE_BYTES_MAX};
@@ -110,6 +111,7 @@ pub(super) async fn run(core: Arc<Core>, store: Arc<dyn PackStore>) {
             Some(Ok(())) => backoff = Backoff::new(),
             Some(Err(Fault::Over)) => return,
             Some(Err(Fault::Later(why))) => {
+                failpoint::reached("meta.pack_failed");
                 core.metrics.pack_failures.inc();
                 tracing::warn!(error = %why, "small writes could not be packed; trying again later");
                 if !core.work.unless_stopped(tokio::time::sleep(backoff.next())).await {

@@ -10,6 +10,7 @@ use super::super::core::Core;
 use super::Backoff;
 use holdfast_meta_core::read;
 use holdfast_objstore_base::BoxFuture;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_proto::StripeMeta;
 use holdfast_objstore_proto::meta::{Command, MetaError, MetaResult};
 use std::sync::Arc;
@@ -101,6 +102,7 @@ async fn delete(core: &Arc<Core>, reaper: &dyn StripeReaper, batch: &[Arc<Stripe
             true
         }
         Err(why) => {
+            failpoint::reached("meta.stripe_delete_failed");
             core.metrics.stripe_delete_failures.inc();
             tracing::warn!(stripes = batch.len(), error = %why, "retired stripes could not be deleted; trying again later");
             false

@@ -111,6 +111,7 @@ async fn one_seed(seed: u64) {
 
 #[test]
 fn every_flushed_record_survives_any_crash_by_seed() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["osd.log.flush_failed"]);
     let (from, to) = match std::env::var("SEED") {
         Ok(s) => (s.parse().unwrap(), s.parse::<u64>().unwrap() + 1),
         Err(_) => (0, 300),

@@ -84,6 +84,7 @@ async fn garbage_at_the_end_ends_the_log_cleanly() {
 
 #[tokio::test]
 async fn a_record_of_a_former_life_ends_the_log_cleanly() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["osd.log.torn_tail"]);
     let (disk, _) = five().await;
     write_block(&disk, 0, 7, &head(0, 7, 1, 6, 5, "stale").encode(ID)).await;
     expect(&disk, &["a", "b", "c", "d", "e"], false).await;
@@ -139,6 +140,7 @@ async fn a_torn_payload_at_or_below_the_durable_number_is_kept_and_read_as_corru
 
 #[tokio::test]
 async fn a_bad_record_at_or_below_a_later_durable_number_is_corruption() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["osd.log.corrupt_record"]);
     let (disk, all) = five().await;
     disk.corrupt(&path(0), 3 * 4096 + 64..3 * 4096 + 65, 1);
     let refused = open_with(&disk.kill(), Config { on_corruption: OnCorruption::Refuse, ..config() }).await;
@@ -338,6 +340,7 @@ async fn a_torn_header_of_a_life_with_records_is_proven_by_the_first_of_them() {
 
 #[tokio::test]
 async fn a_missing_or_short_segment_is_a_fault() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["osd.log.segment_missing", "osd.log.segment_short"]);
     let disk = rig();
     let (log, _, _) = open(&disk).await;
     put_small(&log, &["a"]).await;
@@ -419,6 +422,7 @@ async fn recovery_reads_only_what_no_checkpoint_covers() {
 
 #[tokio::test]
 async fn a_torn_checkpoint_leaves_the_one_before_and_losing_both_is_a_fault() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["osd.log.checkpoint_lost"]);
     let disk = rig();
     let (log, _, _) = open(&disk).await;
     put_small(&log, &["a"]).await;
@@ -485,6 +489,7 @@ async fn a_start_that_is_cut_short_never_makes_a_record_look_durable_that_is_not
 
 #[tokio::test]
 async fn a_checkpoint_never_speaks_of_records_that_are_not_there() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["osd.log.checkpoint_flush_failed"]);
     for cut in 0..16 {
         for seed in 0..8 {
             let disk = rig();

@@ -96,6 +96,7 @@ async fn a_read_of_the_old_place_is_answered_while_its_segment_is_emptied_and_gi
 
 #[tokio::test]
 async fn a_shard_that_cannot_be_read_keeps_its_segment_until_it_is_put_again() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["osd.read_corrupt"]);
     let disk = rig();
     let osd = open(&disk).await;
     for n in 0..24 {
@@ -118,6 +119,7 @@ async fn a_shard_that_cannot_be_read_keeps_its_segment_until_it_is_put_again() {
 
 #[tokio::test]
 async fn a_moved_shard_of_a_fenced_range_survives_a_restart_and_a_deleted_one_stays_away() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["osd.put_fenced"]);
     use holdfast_objstore_proto::StripeRange;
     let disk = rig();
     let big = Config { checkpoint_bytes: u64::MAX, ..config() };

@@ -57,6 +57,7 @@ async fn a_head_that_rots_while_running_is_corrupt_once_it_is_read_again() {
 
 #[tokio::test]
 async fn random_bytes_over_whole_segments_never_give_wrong_ones() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["osd.log.segment_unreadable"]);
     for seed in 0..20 {
         let disk = rig();
         let osd = open(&disk).await;

@@ -229,6 +229,21 @@ async fn slots_valid(disk: &SimDisk) -> bool {
 
 #[test]
 fn an_osd_is_what_the_reference_is_by_seed() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&[
+        "osd.log.header_torn",
+        "osd.log.checkpoint_torn",
+        "osd.log.torn_payload",
+        "osd.log.behind_a_cut",
+        "osd.log.orphan_segment",
+        "osd.log.append_failed",
+        "osd.log.full",
+        "osd.log.retire_failed",
+        "osd.put_other_digest",
+        "osd.read_errors_max",
+        "osd.read_failed",
+        "osd.clean_unreadable",
+        "osd.checkpoint_failed",
+    ]);
     let (from, to) = match std::env::var("SEED") {
         Ok(s) => (s.parse().unwrap(), s.parse::<u64>().unwrap() + 1),
         Err(_) => (0, 300),

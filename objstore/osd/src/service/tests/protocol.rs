@@ -140,6 +140,7 @@ async fn a_restart_after_a_kill_reads_about_the_tail_behind_the_checkpoint() {
 
 #[tokio::test]
 async fn folders_are_told_apart_and_formats_refuse_what_is_not_empty() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["osd.superblock_damaged"]);
     let disk = SimDisk::new(1);
     assert_eq!(inspect(&disk, &dir()).unwrap(), Inspect::Empty);
     holdfast_objstore_base::disk::Disk::create_dir_all(&disk, &dir()).unwrap();
@@ -169,6 +170,7 @@ async fn folders_are_told_apart_and_formats_refuse_what_is_not_empty() {
 
 #[tokio::test]
 async fn a_format_that_did_not_end_is_recognised_at_every_step() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["osd.half_formatted"]);
     let mut halves = 0;
     for cut in 0..30 {
         let disk = SimDisk::new(cut);
@@ -221,6 +223,7 @@ async fn a_raised_fence_refuses_late_puts_and_drops_what_is_not_live_for_good() 
 
 #[tokio::test]
 async fn a_retired_range_lets_repair_through_and_no_older_list_is_taken() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["osd.retire_stale"]);
     use holdfast_objstore_proto::StripeRange;
     use holdfast_objstore_proto::shard::{Stamp, TASK_SESSION};
     let disk = rig();
