@@ -148,3 +148,112 @@ def test_a_backup_is_restored_into_a_cluster_whose_metadata_is_gone(work):
         c.stop()
     finally:
         c.destroy()
+
+
+def replaced_in_place(c, numbers):
+    for n in numbers:
+        run(HOLDFAST, "admin", "osd", "replace", str(n), "--data", c.data, "--yes")
+
+
+def healthy(c):
+    def ok():
+        s = c.status()
+        return s["health"] == "ok" and s["repair"]["queued"] == 0 and not s["reasons"]
+    wait_for("health ok", ok, 120)
+
+
+def test_any_two_of_six_devices_may_go_the_states_own_included(work):
+    c = six(work)
+    c.start()
+    kept = os.path.join(work, "kept")
+    try:
+        keys = open(os.path.join(c.data, "credentials")).read()
+        objects, n = {}, 0
+        # The state moves on from one pair to the next. With a snapshot and without one, and with one that lies back.
+        for lost, snapshot in (((0, 1), False), ((2, 4), True), ((3, 5), True)):
+            write(c, range(n, n + 4))
+            if snapshot:
+                assert "images" in meta("snapshot", "--data", c.data).stdout
+            write(c, range(n + 4, n + 8))
+            s3 = c.s3()
+            if not objects:
+                s3.create_bucket(Bucket="objects")
+            for size in (10, 5000, 300_000):
+                objects[f"o{n}-{size}"] = content(n + size, size)
+                s3.put_object(Bucket="objects", Key=f"o{n}-{size}", Body=objects[f"o{n}-{size}"])
+            # Small writes that nothing has packed yet, at the very end.
+            for small in range(n, n + 4):
+                with open(c.path(f"f{small}"), "r+b") as f:
+                    f.write(content(small, 100))
+                    f.flush()
+                    os.fsync(f.fileno())
+            home = c.status()["metadata"]["path"]
+            c.kill()
+            assert os.path.dirname(home) == os.path.join(work, f"disk{lost[0]}"), home
+            for d in lost:
+                shutil.move(os.path.join(work, f"disk{d}"), f"{kept}{d}-{n}")
+            n += 8
+            c.data = next(d for d in c.dirs if os.path.exists(d))
+            c.start()
+            assert any(line.startswith("rebuilt: ") and f"disk{lost[0]}" in line for line in c.lines), c.output
+            s = c.status()
+            assert s["health"] == "degraded" and s["metadata"]["rebuilt"], s
+            check(c, range(n))
+            s3 = c.s3()
+            for key, body in objects.items():
+                assert s3.get_object(Bucket="objects", Key=key)["Body"].read() == body, key
+            assert open(os.path.join(c.data, "credentials")).read() == keys
+            assert "sound" in meta("check", "--data", c.data).stdout
+            replaced_in_place(c, lost)
+            # The new folders take part in the log from the next start on.
+            c.restart()
+            healthy(c)
+            check(c, range(n))
+        # The first folder comes back as it was when it went: it is told, and harms nothing.
+        c.stop()
+        shutil.rmtree(os.path.join(work, "disk0"))
+        shutil.move(f"{kept}0-0", os.path.join(work, "disk0"))
+        c.start()
+        assert any("stale" in w and "disk0" in w for w in c.status()["warnings"]), c.status()["warnings"]
+        assert any("osd.0" in why for why in c.status()["reasons"])
+        check(c, range(n))
+        write(c, range(n, n + 2))
+        check(c, range(n + 2))
+        for d in c.dirs:
+            assert os.stat(os.path.join(d, "credentials")).st_mode & 0o777 == 0o600
+        c.stop()
+    finally:
+        c.destroy()
+
+
+def test_a_state_that_is_there_and_cannot_be_used_is_not_rebuilt(work):
+    c = six(work)
+    c.start()
+    try:
+        write(c, range(3))
+        meta("snapshot", "--data", c.data)
+        c.stop()
+        path = os.path.join(c.data, "meta", "meta.super")
+        whole = open(path, "rb").read()
+        for bad, said in ((whole[:8] + b"\x09" + whole[9:], "newer"), (whole[:20] + b"\xff" + whole[21:], "damaged")):
+            open(path, "wb").write(bad)
+            r = run(*c.command(), check=False, env=c.env)
+            assert r.returncode != 0 and said in r.stderr and "nothing was changed" in r.stderr, r.stderr
+        open(path, "wb").write(whole)
+        c.start()
+        check(c, range(3))
+        assert c.status()["metadata"]["rebuilt"] is None
+        c.stop()
+        # The folder is there, and its metadata is not: it is rebuilt where it was.
+        shutil.rmtree(os.path.join(c.data, "meta"))
+        c.start()
+        check(c, range(3))
+        s = c.status()
+        assert s["metadata"]["rebuilt"] and s["metadata"]["path"] == os.path.join(c.data, "meta"), s["metadata"]
+        assert s["metadata"]["snapshot"]["covers"], s["metadata"]
+        # What snapshots wrote, beside what the log did.
+        m = c.metrics()
+        assert m["holdfast_meta_snapshot_bytes_total"] <= m["holdfast_meta_log_wal_bytes_total"] + (1 << 20), m
+        c.stop()
+    finally:
+        c.destroy()

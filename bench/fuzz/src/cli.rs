@@ -35,6 +35,7 @@ fn files() -> Vec<Vec<u8>> {
         osds: vec![osd(0), osd(1)],
         epoch: 3,
         next_osd: 2,
+        home: 1,
     };
     vec![serde_json::to_vec_pretty(&file).expect("a file has a JSON form")]
 }

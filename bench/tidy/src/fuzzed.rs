@@ -20,6 +20,7 @@ const FUZZED: &[(&str, &[&str])] = &[
     ("meta/log/src/raft/layout.rs", &["wal_record"]),
     ("meta/log/src/raft/mirror/set.rs", &["wal_mirrors"]),
     ("meta/server/src/image/format.rs", &["meta_image"]),
+    ("meta/server/src/image/root.rs", &["meta_snapshot_root"]),
     ("meta/core/src/record.rs", &["state_record"]),
     ("meta/core/src/keys.rs", &["state_damaged"]),
     ("meta/core/src/dump.rs", &["state_row"]),

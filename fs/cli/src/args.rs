@@ -257,6 +257,13 @@ pub enum AdminMeta {
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
     },
+    /// Make a snapshot of the metadata in the pool now, from which a start rebuilds the state when its device is lost
+    #[command(after_help = "Example:\n  holdfast admin meta snapshot --data ./data\n\nThe cluster makes them by itself as its metadata changes.")]
+    Snapshot {
+        /// Any data folder of the cluster
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+    },
     /// Put a backup in the place of metadata that is lost or damaged; the cluster must be stopped
     #[command(
         after_help = "Example:\n  holdfast admin meta restore /backup/holdfast.meta --data ./data\n\nIt says what is lost by it and asks. The state that was there is kept as meta/state.redb.before."

@@ -59,7 +59,7 @@ pub fn examine(disk: &RealDisk, named: &[PathBuf], meta: PathBuf, code: Option<C
             }
             let cluster = u128::from_str_radix(&known.cluster, 16).with_context(|| format!("the cluster id in {FILE} is damaged"))?;
             let places = find(disk, &named, known.osds)?;
-            Ok(layout::finish(false, cluster, stored, vec![meta], places).at(known.epoch, known.next_osd))
+            Ok(layout::finish(false, cluster, stored, vec![meta], places).at(known.epoch, known.next_osd, 0))
         }
     }
 }

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 pub const FILE: &str = "holdfast.json";
-pub const FORMAT: u32 = 1;
+/// 2: the metadata is not in the first folder any more.
+pub const FORMAT: u32 = 2;
 
 /// The content of `holdfast.json`, one per data folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +33,9 @@ pub struct ClusterFile {
     /// The number of the next OSD that is added: numbers are never given twice.
     #[serde(default)]
     pub next_osd: u16,
+    /// Which of `dirs` keeps the state of the metadata: the first, until that was lost.
+    #[serde(default)]
+    pub home: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,11 +94,16 @@ pub struct Layout {
     pub places: Vec<OsdPlace>,
     pub epoch: u64,
     next_osd: u16,
+    /// Which of `dirs` keeps the state of the metadata …
+    home: usize,
+    /// … and which did: that one is lost, and the state is to be rebuilt.
+    pub lost_home: Option<usize>,
 }
 
 impl Layout {
+    /// The folder that keeps the state of the metadata.
     pub fn home(&self) -> &Path {
-        &self.dirs[0]
+        &self.dirs[self.home]
     }
     pub fn meta_dir(&self) -> PathBuf {
         self.home().join("meta")
@@ -104,8 +113,27 @@ impl Layout {
     }
 
     /// As the cluster file of this epoch says.
-    pub fn at(self, epoch: u64, next_osd: u16) -> Layout {
-        Layout { epoch, next_osd, ..self }
+    pub fn at(self, epoch: u64, next_osd: u16, home: usize) -> Layout {
+        Layout { epoch, next_osd, home, ..self }
+    }
+
+    /// The state of the metadata is lost, and is to be rebuilt: in the same folder if that is there, else in the next one that is.
+    pub fn lose_home(&mut self, disk: &dyn Disk) -> anyhow::Result<()> {
+        let count = self.dirs.len();
+        let there = |i: &usize| matches!(read(disk, &self.dirs[*i]), Ok(Some(_)));
+        let next = (0..count).map(|n| (self.home + n) % count).find(there);
+        let next = next.with_context(|| {
+            format!("{} is missing or empty: it keeps the cluster's metadata; bring it back and start again, nothing was changed", self.home().display())
+        })?;
+        self.lost_home = Some(self.home);
+        self.home = next;
+        Ok(())
+    }
+
+    /// The state was rebuilt where it is now: what is written next says so.
+    pub fn found_home(&mut self) {
+        self.lost_home = None;
+        self.epoch += 1;
     }
 
     pub fn place(&self, osd: OsdId) -> Option<&OsdPlace> {
@@ -137,9 +165,20 @@ impl Layout {
         Ok(self.dirs.len() - 1)
     }
 
+    /// Gives a folder that came back empty its cluster file again. One that has it keeps it.
+    pub fn give_back(&self, disk: &dyn Disk, index: usize) -> anyhow::Result<()> {
+        if read(disk, &self.dirs[index])?.is_none() {
+            disk.create_dir_all(&self.dirs[index])?;
+            self.write_one(disk, index, State::Ready)?;
+        }
+        Ok(())
+    }
+
     fn write_one(&self, disk: &dyn Disk, index: usize, state: State) -> anyhow::Result<()> {
+        let home = self.lost_home.unwrap_or(self.home);
         let file = ClusterFile {
-            format: FORMAT,
+            // An older program would look for the metadata in the first folder.
+            format: if home == 0 { 1 } else { FORMAT },
             cluster: format!("{:032x}", self.cluster),
             state,
             code: self.code.to_string(),
@@ -148,6 +187,7 @@ impl Layout {
             osds: self.places.clone(),
             epoch: self.epoch,
             next_osd: self.next_osd,
+            home,
         };
         disk.write_small(&self.dirs[index].join(FILE), &serde_json::to_vec_pretty(&file)?, 0o644)?;
         Ok(())
@@ -166,7 +206,7 @@ impl Layout {
             });
             match written {
                 // One that cannot be written must not keep it from being replaced; its file is older then, and does not count.
-                Err(e) if index > 0 && !self.fresh => tracing::warn!("{} keeps an older {FILE}: {e:#}", dir.display()),
+                Err(e) if index != self.home && !self.fresh => tracing::warn!("{} keeps an older {FILE}: {e:#}", dir.display()),
                 written => written?,
             }
         }
@@ -199,7 +239,11 @@ pub fn decode(bytes: &[u8], path: &Path) -> anyhow::Result<ClusterFile> {
     );
     let file: ClusterFile =
         serde_json::from_slice(bytes).with_context(|| format!("{} is damaged; restore it from another data folder", path.display()))?;
-    ensure!(file.index < file.dirs.len() && !file.osds.is_empty(), "{} is damaged; restore it from another data folder", path.display());
+    ensure!(
+        file.index < file.dirs.len() && file.home < file.dirs.len() && !file.osds.is_empty(),
+        "{} is damaged; restore it from another data folder",
+        path.display()
+    );
     Ok(file)
 }
 
@@ -343,11 +387,6 @@ fn known_layout(
         known.dirs[0].display()
     );
     let ordered = order(disk, &dirs, files, &known)?;
-    ensure!(
-        disk.exists(&ordered[0].join(FILE)),
-        "{} is missing or empty: it keeps the cluster's metadata; bring it back and start again, nothing was changed",
-        known.dirs[0].display()
-    );
     // Once OSDs were added or removed, the number is that of the first start.
     if let Some(n) = osds
         && known.epoch == 0
@@ -360,10 +399,14 @@ fn known_layout(
     }
     let cluster = u128::from_str_radix(&known.cluster, 16).context("the cluster id in holdfast.json is damaged")?;
     ensure!(known.osds.iter().all(|o| o.dir < ordered.len()), "holdfast.json is damaged: an OSD lies in no folder");
-    Ok(finish(false, cluster, stored, ordered, known.osds).at(known.epoch, known.next_osd))
+    let mut layout = finish(false, cluster, stored, ordered, known.osds).at(known.epoch, known.next_osd, known.home);
+    if !disk.exists(&layout.home().join(FILE)) {
+        layout.lose_home(disk)?;
+    }
+    Ok(layout)
 }
 
 pub(crate) fn finish(fresh: bool, cluster: u128, code: Code, dirs: Vec<PathBuf>, places: Vec<OsdPlace>) -> Layout {
     let osds = places.iter().map(|p| (OsdId(p.id), dirs[p.dir].join(&p.path))).collect();
-    Layout { fresh, cluster, code, dirs, osds, places, epoch: 0, next_osd: 0 }
+    Layout { fresh, cluster, code, dirs, osds, places, epoch: 0, next_osd: 0, home: 0, lost_home: None }
 }

@@ -24,7 +24,7 @@ mod window;
 pub use dump::{DescribeCommand, describe_tail, dump, dump_mirrors};
 
 use crate::metrics::Metrics;
-use crate::{Error, MetaLog, Mirror, Result, StateMachine};
+use crate::{Error, Kept, MetaLog, Mirror, Result, StateMachine};
 use bytes::Bytes;
 use health::Health;
 use holdfast_objstore_base::BoxFuture;
@@ -73,6 +73,8 @@ pub struct Config {
     pub checkpoint_bytes: u64,
     /// Proposals wait while more than this was written since the last checkpoint began.
     pub wal_bytes_max: u64,
+    /// Bytes kept at most for a snapshot of the state that lies elsewhere ([`StateMachine::keep`]).
+    pub kept_bytes_max: u64,
     /// The record log beneath.
     pub log: log::Config,
     /// Counters, to be registered by the caller.
@@ -97,6 +99,8 @@ impl Config {
                 t if t < mib(8192) => 3,
                 _ => 4,
             };
+        // From one checkpoint to the next, and as much again while a snapshot is made of the first.
+        self.kept_bytes_max = (3 * self.checkpoint_bytes).min(self.wal_bytes_max);
         let bytes = self.wal_bytes_max + self.checkpoint_bytes + self.held_bytes_max();
         self.log.segments_max = (bytes / self.log.segment_bytes) as u32 + 3 + self.log.segments_ahead;
         self
@@ -120,7 +124,8 @@ impl Config {
         log.segments_max = (2 * wal_bytes_max / log.segment_bytes) as u32 + 4;
         log.segments_reserve = 1;
         let (mirrors, metrics) = (mirror::Config::default(), Metrics::default());
-        Self { node: 1, address: String::new(), create, id, mirrors, checkpoint_bytes: 64 << 20, wal_bytes_max, log, metrics }
+        let (checkpoint_bytes, kept_bytes_max) = (64 << 20, 192 << 20);
+        Self { node: 1, address: String::new(), create, id, mirrors, checkpoint_bytes, wal_bytes_max, kept_bytes_max, log, metrics }
     }
 }
 
@@ -164,6 +169,10 @@ pub async fn open(
         Some(tail) if config.mirrors.accept_stale && state.window.last() < Some(tail.applied.into()) => Some(state.begin_behind(tail)),
         _ => None,
     };
+    let applied: Option<types::Id> = tail.as_ref().map(|t| t.applied.into());
+    if state.rewind(applied) {
+        tracing::info!(?applied, "the metadata log is applied again behind an older state");
+    }
     check_state(state, tail.as_ref())?;
     state.now_ns = state.now_ns.max(tail.as_ref().map_or(0, |t| t.now_ns));
 
@@ -173,7 +182,7 @@ pub async fn open(
         wal.write(record::kind::RESET, record::encode(&record::Reset {})).await.map_err(failed)?;
         wal.write(record::kind::PURGE, record::encode(&purge)).await.map_err(failed)?;
     }
-    wal.hold(sm.hold());
+    wal.hold(&*sm);
     wal.replicated().await;
     if wal.is_mirrored() {
         tokio::spawn(Wal::watch_lag(Arc::downgrade(&wal)));
@@ -342,6 +351,10 @@ impl MetaLog for RaftLog {
 
     fn notes(&self) -> Vec<String> {
         self.wal.mirrors.notes.clone()
+    }
+
+    fn kept(&self) -> Kept {
+        self.wal.kept(self.shared.sm.keep().unwrap_or(0))
     }
 
     fn tight(&self) -> bool {

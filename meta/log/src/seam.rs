@@ -38,6 +38,11 @@ pub trait StateMachine: Send + Sync + 'static {
     fn hold(&self) -> Option<u64> {
         None
     }
+    /// Index of an entry from which on a snapshot of the state that lies elsewhere needs the log. Entries are kept from there on as from `hold`, but
+    /// only as long as they are no more than the log has room for. `None`: there is no such snapshot.
+    fn keep(&self) -> Option<u64> {
+        None
+    }
     /// At a start, before anything is applied: entries from `hold` up to what is durably applied, as far as the log has them, in the order of
     /// the log. They are shown for their bytes only; one may be shown that was overwritten and comes again.
     fn restage(&self, entry: &Entry) -> Result<()> {
@@ -68,8 +73,23 @@ pub trait MetaLog: Send + Sync + 'static {
     fn tight(&self) -> bool {
         false
     }
+    /// What the log keeps for a snapshot that lies elsewhere.
+    fn kept(&self) -> Kept {
+        Kept::default()
+    }
     /// Stops in order: nothing is in flight afterwards.
     fn shutdown(&self) -> BoxFuture<'_, ()>;
+}
+
+/// What a log keeps for a snapshot of the state that lies elsewhere.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// It has every entry from this index on.
+    pub first: u64,
+    /// Bytes written since the entry that the snapshot ends at.
+    pub bytes: u64,
+    /// Past so many they are not kept any more.
+    pub bytes_max: u64,
 }
 
 /// A device that may hold a copy of the log.

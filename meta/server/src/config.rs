@@ -1,6 +1,8 @@
 //! What an operator may choose of the metadata service, with the bounds everything has.
 
+use crate::service::Snapshots;
 use crate::state::StateConfig;
+use crate::superblock::ClusterId;
 use holdfast_meta_core::lease::Limits;
 use std::time::Duration;
 
@@ -33,6 +35,10 @@ pub struct Config {
     pub ballast_bytes: u64,
     /// How long a start waits for the log to lead.
     pub lead_timeout: Duration,
+    /// Snapshots are made in the pool. `None`: one device keeps everything.
+    pub snapshots: Option<Snapshots>,
+    /// The cluster that they are of.
+    pub cluster: ClusterId,
 }
 
 impl Config {
@@ -69,6 +75,8 @@ impl Default for Config {
             pack_cold: Duration::from_secs(600),
             ballast_bytes: 0,
             lead_timeout: Duration::from_secs(60),
+            snapshots: None,
+            cluster: ClusterId::default(),
         }
     }
 }

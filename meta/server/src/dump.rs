@@ -4,6 +4,7 @@
 //! What is damaged is told of, with as much of the rest as can be had.
 //! What it leaves out: whether the state makes sense (`meta/core`'s check).
 
+use crate::image::{Piece, Root};
 use crate::state::{self, dump_rows};
 use crate::superblock::{self, Found};
 use holdfast_meta_core::dump::describe;
@@ -45,11 +46,32 @@ pub fn dump_superblock(disk: &dyn Disk, dir: &Path, sink: &mut Sink<'_>) -> io::
     sink(match superblock::inspect(disk, dir) {
         Ok(Found::Ready(cluster)) => line.with("cluster", hex(&cluster)).with("state", "ready"),
         Ok(Found::HalfFormatted(cluster)) => line.with("cluster", hex(&cluster)).with("state", "being formatted"),
+        Ok(Found::HalfRebuilt(cluster)) => line.with("cluster", hex(&cluster)).with("state", "being rebuilt"),
         Ok(Found::Newer { version }) => line.bad(format!("written by a newer version ({version})")),
         Ok(Found::Nothing | Found::Foreign(_)) => line.bad("it is missing"),
         Ok(Found::Damaged(why)) => line.bad(why),
         Err(e) => line.bad(e),
     })
+}
+
+/// Tells of the root of a snapshot, if there is one at `path`.
+pub fn dump_root(disk: &dyn Disk, path: &Path, sink: &mut Sink<'_>) -> io::Result<()> {
+    let line = Line::new("snapshot-root", path).at(0);
+    let stripes = |p: &Piece| p.stripes.iter().map(|(id, len)| format!("{id} ({len})")).collect::<Vec<_>>().join(" ");
+    let pieces = |r: &Root| r.pieces.iter().map(|p| format!("up to {}: {}", p.applied, stripes(p))).collect::<Vec<_>>();
+    match disk.read_small(path) {
+        Ok(None) => Ok(()),
+        Ok(Some(bytes)) => sink(match Root::decode(&bytes) {
+            Ok(root) => line
+                .with("cluster", hex(&root.cluster))
+                .with("number", root.number)
+                .with("incarnation", root.incarnation)
+                .with("unconfirmed", root.unconfirmed)
+                .with("images", pieces(&root)),
+            Err(why) => line.bad(why),
+        }),
+        Err(e) => sink(line.bad(e)),
+    }
 }
 
 /// Tells of every record of the log. An error is the sink's.

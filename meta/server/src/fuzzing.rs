@@ -11,6 +11,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "meta_request", samples: requests, body: request },
     Target { name: "meta_reply", samples: replies, body: reply },
     Target { name: "meta_image", samples: image::samples, body: image::fuzz },
+    Target { name: "meta_snapshot_root", samples: image::root_samples, body: image::fuzz_root },
     Target { name: "meta_superblock", samples: superblock::samples, body: superblock::fuzz },
 ];
 

@@ -9,7 +9,10 @@ mod check;
 mod dump;
 mod export;
 mod format;
+mod rebuild;
 mod restore;
+mod root;
+mod snapshot;
 
 pub use check::check_folder;
 pub use dump::{dump, looks_like_one};
@@ -18,4 +21,10 @@ pub(crate) use export::Rows;
 pub use format::{Head, Reader};
 #[cfg(feature = "fuzzing")]
 pub(crate) use format::{fuzz, samples};
+pub use rebuild::Rebuild;
 pub use restore::{Newest, RestoreError, Restored, newest, restore};
+pub use root::{Piece, Root};
+pub(crate) use root::ROOT_BYTES_MAX;
+#[cfg(feature = "fuzzing")]
+pub(crate) use root::{fuzz as fuzz_root, samples as root_samples};
+pub(crate) use snapshot::Parts;

@@ -19,8 +19,10 @@ pub mod superblock;
 mod testing;
 
 pub use config::Config;
-pub use dump::{Rows, dump_log, dump_state, dump_superblock};
+pub use dump::{Rows, dump_log, dump_root, dump_state, dump_superblock};
 pub use format::{FormatError, format};
 pub use metrics::Metrics;
-pub use service::{Deps, NoStripes, OpenError, PackStore, PackWrite, Service, SessionStatus, Status, StripeReaper};
+pub use service::{
+    Deps, NoStripes, OpenError, PackStore, PackWrite, Service, SessionStatus, SnapshotStatus, SnapshotStore, Snapshots, Status, StripeReaper,
+};
 pub use state::StateConfig;

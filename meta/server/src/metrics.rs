@@ -43,6 +43,12 @@ pub struct Metrics {
     pub pack_failures: Counter,
     /// Inline bytes written to the log anew, because they could not be packed.
     pub restaged_bytes: Counter,
+    /// Snapshots of the state made in the pool.
+    pub snapshots: Counter,
+    /// Bytes of their images, without what coding adds.
+    pub snapshot_bytes: Counter,
+    /// Attempts that failed and will be made again.
+    pub snapshot_failures: Counter,
     /// Attempts to delete stripes that failed and will be made again.
     pub stripe_delete_failures: Counter,
 }
@@ -68,6 +74,9 @@ impl Metrics {
         r.register("stripes_gathered", "cold small stripes gathered into packs", self.stripes_gathered.clone());
         r.register("pack_failures", "attempts to pack that failed", self.pack_failures.clone());
         r.register("restaged_bytes", "inline bytes written to the log anew", self.restaged_bytes.clone());
+        r.register("snapshots", "snapshots of the state made in the pool", self.snapshots.clone());
+        r.register("snapshot_bytes", "bytes of those snapshots before coding", self.snapshot_bytes.clone());
+        r.register("snapshot_failures", "attempts to make a snapshot that failed", self.snapshot_failures.clone());
         r.register("stripe_delete_failures", "attempts to delete stripes that failed", self.stripe_delete_failures.clone());
     }
 }

@@ -6,6 +6,7 @@
 //! What it leaves out: what commands mean (`meta/core`), their order and durability (`meta/log`).
 
 mod backend;
+mod cover;
 mod dump;
 mod fold;
 mod guarded;
@@ -19,6 +20,7 @@ mod tests;
 mod watches;
 
 pub(crate) use backend::mark_plain_thread;
+pub(crate) use cover::{Change, Cover};
 pub(crate) use dump::{Item, dump_rows};
 pub(crate) use layers::Layers;
 #[cfg(feature = "fuzzing")]
@@ -28,10 +30,13 @@ pub(crate) use overlay::Overlay;
 pub(crate) use staging::{Staged, inline_of};
 pub(crate) use store::{Mark, Snapshot, Store};
 
+use crate::image::Root;
 use crate::metrics::Metrics;
+use crate::service::Snapshots;
 use bytes::Bytes;
 use fold::{Folder, Job};
-use holdfast_meta_core::{StateError, initialise, read};
+use holdfast_meta_core::{StateError, incarnation, initialise, read};
+use holdfast_meta_log::Blocking;
 use holdfast_objstore_base::failpoint;
 use holdfast_objstore_base::told::Told;
 use holdfast_objstore_proto::StripeId;
@@ -112,6 +117,10 @@ pub(crate) struct State {
     heavy: Notify,
     /// Told when there is something for the packer to do.
     packable: Notify,
+    /// What a snapshot in the pool covers.
+    cover: Cover,
+    /// Told of every fold that ended.
+    folded: Notify,
     /// Folding no longer gives way to others: somebody waits for it to end.
     hurry: AtomicBool,
     config: StateConfig,
@@ -167,6 +176,8 @@ impl State {
             held_bytes: AtomicU64::new(0),
             heavy: Notify::new(),
             packable: Notify::new(),
+            cover: Cover::default(),
+            folded: Notify::new(),
             hurry: AtomicBool::new(false),
             config,
             metrics,
@@ -261,6 +272,7 @@ impl State {
     /// Folds one sealed overlay; for the worker.
     async fn fold(&self, job: Job, pause: fold::Pause) -> Result<(), StateError> {
         let store = self.store.as_ref().expect("only a state with a file folds");
+        self.cover.folding(&job.overlay, job.mark.applied);
         store.fold(&job.overlay, &job.mark, || pause.between_slices(self.in_a_hurry())).await?;
         let snapshot = store.snapshot()?;
         let old = {
@@ -277,6 +289,7 @@ impl State {
             r.generation = job.generation;
             r.applied = job.mark.applied;
         });
+        self.folded.notify_one();
         Ok(())
     }
 
@@ -313,6 +326,45 @@ impl State {
         self.checkpoint().await?;
         let store = self.store.as_ref().ok_or_else(|| StateError("a state in memory has no image".into()))?;
         store.image()?.ok_or_else(|| StateError("nothing was ever written".into()))
+    }
+
+    /// The newest durable commit as it is; `None` before the first. Blocks for a moment.
+    pub(crate) fn newest_image(&self) -> Result<Option<(Mark, Snapshot)>, StateError> {
+        self.store.as_ref().map_or(Ok(None), Store::image)
+    }
+
+    /// Index of the last command in the newest durable commit.
+    pub(crate) fn durable(&self) -> u64 {
+        self.reached.get().applied
+    }
+
+    /// Takes up what a snapshot covers: the newest root, if it is of this state.
+    pub(crate) fn begin_cover(&self, snapshots: &mut Snapshots) -> Result<(), StateError> {
+        let durable = self.durable();
+        let now = self.view(|kv| incarnation(kv))?;
+        snapshots.roots.retain(|r| r.incarnation == now && r.applied() <= durable);
+        let covered = snapshots.roots.iter().max_by_key(|r| r.number).map_or(0, Root::applied);
+        self.cover.begin(covered, durable);
+        Ok(())
+    }
+
+    pub(crate) fn cover(&self) -> &Cover {
+        &self.cover
+    }
+
+    /// Somebody wants a snapshot now.
+    pub(crate) fn folded_or_asked(&self) {
+        self.folded.notify_one();
+    }
+
+    /// Waits until a fold has ended, or a snapshot is asked for; may come for nothing.
+    pub(crate) async fn folded(&self) {
+        self.folded.notified().await;
+    }
+
+    /// Where work that blocks is to be done.
+    pub(crate) fn blocking(&self) -> Blocking {
+        self.store.as_ref().map_or(Blocking::Here, Store::blocking)
     }
 
     /// From now on folds give way to nobody: the service is stopping.

@@ -3,7 +3,8 @@
 //! ```text
 //!  0  8  magic "HFSTMETA"
 //!  8  4  version, little-endian (1)
-//! 12  4  condition, little-endian: 1 being formatted, 2 ready, 3 ready and restored from an image, not yet confirmed
+//! 12  4  condition, little-endian: 1 being formatted, 2 ready, 3 ready and restored from an image, not yet confirmed, 4 being rebuilt from
+//!        a snapshot in the pool
 //! 16 16  cluster id
 //! 32 28  zero
 //! 60  4  CRC-32C of bytes 0 to 59, little-endian
@@ -24,6 +25,7 @@ const LEN: usize = 64;
 const FORMATTING: u32 = 1;
 const READY: u32 = 2;
 const RESTORED: u32 = 3;
+const REBUILDING: u32 = 4;
 
 /// The cluster a folder belongs to.
 pub type ClusterId = [u8; 16];
@@ -37,6 +39,8 @@ pub enum Found {
     Ready(ClusterId),
     /// Formatting began and did not end.
     HalfFormatted(ClusterId),
+    /// Of this cluster; its state is being rebuilt from a snapshot, which did not end.
+    HalfRebuilt(ClusterId),
     /// Written by a newer program.
     Newer { version: u32 },
     /// Other files (one of them is named), without a superblock.
@@ -77,6 +81,7 @@ fn decode(bytes: &[u8]) -> Found {
     match (version, word(b, 12)) {
         (VERSION, FORMATTING) => Found::HalfFormatted(cluster),
         (VERSION, READY | RESTORED) => Found::Ready(cluster),
+        (VERSION, REBUILDING) => Found::HalfRebuilt(cluster),
         _ => damaged("unknown version or condition"),
     }
 }
@@ -124,6 +129,31 @@ pub(crate) fn write_restored(disk: &dyn Disk, dir: &Path, cluster: ClusterId) ->
     disk.write_small(&dir.join(NAME), &encode(cluster, RESTORED), 0o600)
 }
 
+/// Says that the state is being rebuilt from a snapshot; what the folder held of it is void.
+pub(crate) fn write_rebuilding(disk: &dyn Disk, dir: &Path, cluster: ClusterId) -> Result<(), DiskError> {
+    disk.write_small(&dir.join(NAME), &encode(cluster, REBUILDING), 0o600)
+}
+
+/// Whether a folder lacks the state: its device was made anew, or the state is being rebuilt there. Never when there is a state that
+/// cannot be used for another reason.
+pub fn is_lost(disk: &dyn Disk, dir: &Path) -> Result<bool, DiskError> {
+    Ok(match inspect(disk, dir)? {
+        Found::Nothing | Found::HalfRebuilt(_) => true,
+        Found::Ready(_) | Found::Foreign(_) => !disk.exists(&state_path(dir)) && only_log(disk, dir)?,
+        Found::HalfFormatted(_) | Found::Newer { .. } | Found::Damaged(_) => false,
+    })
+}
+
+/// Whether there is a file with a state in a folder.
+pub fn has_state(disk: &dyn Disk, dir: &Path) -> bool {
+    disk.exists(&state_path(dir))
+}
+
+/// Whether a folder holds nothing but a copy of the log and what says of itself what it is.
+fn only_log(disk: &dyn Disk, dir: &Path) -> Result<bool, DiskError> {
+    Ok(disk.list(dir)?.iter().all(|name| name == "wal" || name.starts_with(NAME) || name.starts_with("ballast.")))
+}
+
 /// Whether the folder was restored from an image and no operator has confirmed it yet.
 pub fn is_restored(disk: &dyn Disk, dir: &Path) -> Result<bool, DiskError> {
     let bytes = disk.read_small(&dir.join(NAME))?;
@@ -138,7 +168,7 @@ pub fn confirm(disk: &dyn Disk, dir: &Path, cluster: ClusterId) -> Result<(), Di
 /// Samples for fuzzing.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn samples() -> Vec<Vec<u8>> {
-    [FORMATTING, READY, RESTORED].map(|condition| encode([7; 16], condition).to_vec()).to_vec()
+    [FORMATTING, READY, RESTORED, REBUILDING].map(|condition| encode([7; 16], condition).to_vec()).to_vec()
 }
 
 /// The bytes as they are, and with a right checksum.
@@ -152,6 +182,7 @@ pub(crate) fn fuzz(bytes: &[u8]) {
         match decode(b) {
             Found::Ready(id) => assert_eq!(decode(&encode(id, READY)), Found::Ready(id)),
             Found::HalfFormatted(id) => assert_eq!(decode(&encode(id, FORMATTING)), Found::HalfFormatted(id)),
+            Found::HalfRebuilt(id) => assert_eq!(decode(&encode(id, REBUILDING)), Found::HalfRebuilt(id)),
             _ => {}
         }
     }

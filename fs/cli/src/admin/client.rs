@@ -22,8 +22,12 @@ impl Client {
     pub async fn by_data(dir: &Path) -> anyhow::Result<Client> {
         let file = layout::read(&RealDisk::new(), dir)?
             .with_context(|| format!("{} is not a Holdfast data folder (it has no {})", dir.display(), layout::FILE))?;
-        // The folder itself may be the first one, wherever it was moved to.
-        let home = if file.index == 0 { std::path::absolute(dir)? } else { file.dirs[0].clone() };
+        // Where another folder knows more, the metadata has moved since.
+        let disk = RealDisk::new();
+        let others = file.dirs.iter().filter_map(|d| layout::read(&disk, d).ok().flatten()).filter(|f| f.cluster == file.cluster);
+        let newest = others.max_by_key(|f| f.epoch).filter(|f| f.epoch > file.epoch).unwrap_or_else(|| file.clone());
+        // The folder itself may be the one, wherever it was moved to.
+        let home = if newest.home == file.index { std::path::absolute(dir)? } else { newest.dirs[newest.home].clone() };
         Client::connect(&home).await
     }
 

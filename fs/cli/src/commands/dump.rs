@@ -7,8 +7,9 @@
 use crate::args::Dump;
 use crate::{credentials, layout};
 use anyhow::{Context, bail, ensure};
+use crate::roles::snapshots;
 use holdfast_meta_server::image;
-use holdfast_meta_server::{Rows, dump_log, dump_state, dump_superblock};
+use holdfast_meta_server::{Rows, dump_log, dump_root, dump_state, dump_superblock};
 use holdfast_objstore_base::disk::Disk;
 use holdfast_objstore_base::dump::{Line, Sink, unhex};
 use holdfast_objstore_base::real::{self, RealDisk};
@@ -116,6 +117,7 @@ fn only_rows<'a, 'b>(sink: &'a mut Sink<'b>) -> impl FnMut(Line) -> io::Result<(
 }
 
 fn osd(disk: &RealDisk, path: &Path, sink: &mut Sink<'_>) -> io::Result<()> {
+    dump_root(disk, &path.join(snapshots::FILE), sink)?;
     real::runtime::block_on(holdfast_objstore_osd::dump(disk, path, sink))?
 }
 
@@ -143,7 +145,7 @@ fn data(disk: &RealDisk, path: &Path, sink: &mut Sink<'_>) -> io::Result<()> {
         Ok(Some(file)) => {
             osds.extend(file.osds.iter().filter(|o| o.dir == file.index && o.device.is_none()).map(|o| o.path.clone()));
             devices.extend(file.osds.iter().filter(|o| o.device.is_some() && file.index == 0).map(|o| o.path.clone()));
-            first |= file.index == 0;
+            first |= file.index == file.home;
             line.with("value", file)
         }
         Ok(None) => line.bad("it is missing"),

@@ -6,7 +6,7 @@
 use crate::admin::client::Client;
 use crate::args::AdminMeta;
 use crate::layout::{self, ClusterFile, Layout};
-use crate::roles::{mirrors, storage};
+use crate::roles::{mirrors, snapshots, storage};
 use crate::{credentials, lock};
 use anyhow::{Context, bail, ensure};
 use holdfast_meta_log::raft;
@@ -23,6 +23,7 @@ use std::sync::Arc;
 pub async fn run(command: AdminMeta) -> anyhow::Result<()> {
     match command {
         AdminMeta::Backup { file, data } => backup(&file, &data).await,
+        AdminMeta::Snapshot { data } => snapshot(&data).await,
         AdminMeta::Check { data, json } => check(&data, json).await,
         AdminMeta::Confirm { data } => confirm(&data).await,
         // Its work blocks, and brings its own runtime.
@@ -111,8 +112,8 @@ fn stopped(data: &Path, disk: &RealDisk) -> anyhow::Result<(Layout, Vec<lock::Lo
 
 /// A first folder that is new and empty gets its cluster file from the others: it is to hold the metadata again.
 fn stand_in(file: &ClusterFile, disk: &RealDisk) -> anyhow::Result<()> {
-    let first = &file.dirs[0];
-    if file.index == 0 || layout::read(disk, first)?.is_some() {
+    let first = &file.dirs[file.home];
+    if file.index == file.home || layout::read(disk, first)?.is_some() {
         return Ok(());
     }
     if disk.exists(first) {
@@ -124,7 +125,7 @@ fn stand_in(file: &ClusterFile, disk: &RealDisk) -> anyhow::Result<()> {
         );
     }
     disk.create_dir_all(first)?;
-    let file = ClusterFile { index: 0, ..file.clone() };
+    let file = ClusterFile { index: file.home, ..file.clone() };
     disk.write_small(&first.join(layout::FILE), &serde_json::to_vec_pretty(&file)?, 0o644)?;
     Ok(())
 }
@@ -211,6 +212,8 @@ fn restore(file: &Path, data: &Path, yes: bool) -> anyhow::Result<()> {
         image::restore(shared, &dir, cluster, image, Arc::new(RealClock), log, |rows| progress(Some(format!("{rows} records")))).await
     })??;
     progress(None);
+    // What they tell of is another history.
+    snapshots::forget(&layout, &disk);
     if !disk.exists(&layout.credentials()) {
         let mut random = [0; 60];
         real::random_bytes(&mut random);
@@ -219,6 +222,12 @@ fn restore(file: &Path, data: &Path, yes: bool) -> anyhow::Result<()> {
     }
     println!("restored {} records up to command {}, incarnation {}", done.rows, done.applied, done.incarnation);
     println!("until `holdfast admin meta confirm --data {}` nothing is deleted that the metadata does not know", data.display());
+    Ok(())
+}
+
+async fn snapshot(data: &Path) -> anyhow::Result<()> {
+    let made = Client::by_data(data).await?.meta("snapshot", 0).await?.0;
+    println!("snapshot {}: up to command {}, {} images, {} bytes", made["number"], made["applied"], made["images"], made["bytes"]);
     Ok(())
 }
 

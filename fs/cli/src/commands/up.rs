@@ -12,6 +12,7 @@ use holdfast_objstore_base::disk::Disk;
 use holdfast_objstore_base::real::{self, RealDisk};
 use std::io::Write;
 use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -39,6 +40,8 @@ pub fn run(args: Up) -> anyhow::Result<()> {
         format::format(&p.layout, &disk)?;
     }
     let keys = credentials::load(&disk, &p.layout.credentials())?;
+    let known: Vec<&Path> = p.layout.dirs.iter().map(PathBuf::as_path).filter(|d| matches!(layout::read(&disk, d), Ok(Some(_)))).collect();
+    credentials::spread(&disk, &p.layout.credentials(), &known)?;
     credentials::warn_if_shared(&p.layout.credentials());
     if first {
         say(&format!("credentials: {} (profile default)", p.layout.credentials().display()));
@@ -59,7 +62,7 @@ fn prepare(args: &Up, disk: &RealDisk) -> anyhow::Result<Prepared> {
     let mut random = [0; 16];
     real::random_bytes(&mut random);
     let random = u128::from_le_bytes(random);
-    let layout = match devices::meta_dir(&args.dirs, args.meta.as_deref())? {
+    let mut layout = match devices::meta_dir(&args.dirs, args.meta.as_deref())? {
         Some(meta) => devices::examine(disk, &args.dirs, meta, args.code, random)?,
         None => layout::examine(disk, &args.dirs, args.osds, args.code, random)?,
     };
@@ -68,7 +71,7 @@ fn prepare(args: &Up, disk: &RealDisk) -> anyhow::Result<Prepared> {
             bail!("{} is in use by a running holdfast process; stop that one first", dir.display());
         }
     }
-    storage::refuse(&layout, disk)?;
+    storage::refuse(&mut layout, disk)?;
     if let Some(m) = &mount {
         holdfast_fs_fuse::check_mountpoint(&m.mountpoint)?;
         keep_apart(&m.mountpoint, &layout)?;
@@ -129,6 +132,9 @@ async fn serve(
     let plan = data::Plan { layout: p.layout, mount: p.mount, bucket, disk, memory, accept_stale };
     let mut data = data::start(plan).await?;
     let running = data.running.clone();
+    if let Some(said) = &running.rebuilt {
+        say(&format!("rebuilt: {said}"));
+    }
     for why in running.losses() {
         say(&format!("degraded: {why}"));
     }

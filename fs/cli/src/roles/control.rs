@@ -5,6 +5,7 @@ use super::debt::{Debt, Fullness};
 use super::images::{self, Images};
 use super::mirrors;
 use super::osds::{Change, settle};
+use super::snapshots;
 use crate::admin::proto::OsdRequest;
 use crate::admin::server::Control;
 use holdfast_meta_client::MetaError;
@@ -72,6 +73,12 @@ impl Control for Cluster {
             health = "degraded";
         }
         reasons.extend(copies);
+        if let Some(why) = meta.snapshot.as_ref().and_then(snapshots::reason) {
+            reasons.push(why);
+            if health == "ok" {
+                health = "degraded";
+            }
+        }
         if r.unconfirmed.load(std::sync::atomic::Ordering::Acquire) {
             reasons.push(
                 "the metadata was restored from a backup: nothing is deleted that it does not know until `holdfast admin meta confirm`"
@@ -127,7 +134,7 @@ impl Control for Cluster {
         json!({
             "health": health,
             "reasons": reasons,
-            "warnings": full.warning(usable.free).into_iter().collect::<Vec<_>>(),
+            "warnings": full.warning(usable.free).into_iter().chain(r.stale.clone()).collect::<Vec<_>>(),
             "debt": debt,
             "address": self.s3.map(|a| format!("http://{a}")),
             "cluster": format!("{:032x}", r.layout.cluster),
@@ -143,7 +150,8 @@ impl Control for Cluster {
             "sessions": sessions,
             "metadata": { "applied": meta.applied, "inodes": meta.stats.inodes, "stripes": meta.stats.stripes, "missing": meta.missing, "orphans_queued": meta.orphans_queued,
                           "packs": super::packs::status(&meta),
-                          "checkpoints": meta.checkpoints, "recalls": meta.recalls, "evictions": meta.evictions, "log": mirrors::shown(&meta.mirrors) },
+                          "checkpoints": meta.checkpoints, "recalls": meta.recalls, "evictions": meta.evictions, "log": mirrors::shown(&meta.mirrors),
+                          "path": r.layout.meta_dir(), "snapshot": meta.snapshot.as_ref().map(snapshots::shown), "rebuilt": r.rebuilt },
             "repair": r.repair.progress(),
             "scrub": r.repair.scrub_status(),
             "reconcile": r.reconciler.progress(),

@@ -7,6 +7,7 @@ use super::osds::{OsdSet, OsdState};
 use super::packs::Packs;
 use super::reconcile::ServiceRanges;
 use super::reports::Reports;
+use super::snapshots::{self, Roots};
 use super::{storage, upkeep};
 use crate::admin::client::SOURCE_PREFIX;
 use crate::layout::Layout;
@@ -79,6 +80,11 @@ pub struct Running {
     pub objects: Arc<Cluster>,
     pub service: Arc<Service>,
     pub reconciler: Arc<Reconciler>,
+    pub roots: Arc<Roots>,
+    /// What this start rebuilt of the metadata, in a sentence.
+    pub rebuilt: Option<String>,
+    /// What lies in folders and is not used, a sentence each.
+    pub stale: Vec<String>,
     pub vfs: Option<Arc<Vfs>>,
     pub mount: Option<Mount>,
     pub registry: Mutex<Registry>,
@@ -222,7 +228,7 @@ async fn run(
 type Opened = (Arc<Running>, Option<Mounted>);
 
 async fn open(plan: Plan) -> anyhow::Result<Opened> {
-    let Plan { layout, mount, bucket, disk, memory, accept_stale } = plan;
+    let Plan { mut layout, mount, bucket, disk, memory, accept_stale } = plan;
     let shares = Shares::of(memory);
     let clock: Arc<dyn Clock> = Arc::new(RealClock);
     let mut registry = Registry::default();
@@ -241,10 +247,30 @@ async fn open(plan: Plan) -> anyhow::Result<Opened> {
     osds.list().iter().filter(|o| o.draining()).for_each(|o| objects.set_leaving(o.id, true));
     objects.metrics().register(registry.sub_registry_with_prefix("holdfast"));
 
+    let found = snapshots::read(&layout, &*disk);
+    let rebuilt = match layout.lost_home {
+        Some(_) => {
+            let services: Vec<_> = osds.list().iter().map(|o| o.service()).collect();
+            let said = snapshots::rebuild(&layout, &disk, &objects, &services, &found).await?;
+            tracing::error!("{said}");
+            Some(said)
+        }
+        None => None,
+    };
     let unconfirmed = Arc::new(AtomicBool::new(superblock::is_restored(&*disk, &layout.meta_dir())?));
-    let service = storage::open_metadata(&layout, disk.clone(), clock.clone(), shares, accept_stale, &mut registry).await?;
+    let service = storage::open_metadata(&layout, disk.clone(), clock.clone(), shares, accept_stale, found, &mut registry).await?;
+    if rebuilt.is_some() {
+        // From now on it counts; before, the next start would have done the same again.
+        osds.found_home()?;
+        layout = osds.layout();
+    }
+    let stale = snapshots::stale(&layout, &*disk);
+    stale.iter().for_each(|s| tracing::warn!("{s}"));
+    let roots = Roots::new(disk.clone(), layout.code, osds.list(), unconfirmed.clone());
     service.reap_stripes(Arc::new(Reaper(objects.clone())));
-    service.pack_stripes(Arc::new(Packs { objects: objects.clone(), code: layout.code }));
+    let packs = Arc::new(Packs { objects: objects.clone(), code: layout.code });
+    service.pack_stripes(packs.clone());
+    service.make_snapshots(packs, roots.clone(), layout.code);
     objects.set_returning(Arc::new(Retired(service.clone())));
     let ranges = Arc::new(ServiceRanges(service.clone()));
     for osd in osds.list().iter().filter(|o| o.failure().is_none()) {
@@ -276,6 +302,9 @@ async fn open(plan: Plan) -> anyhow::Result<Opened> {
         objects,
         reconciler: Reconciler::new(ranges),
         service,
+        roots,
+        rebuilt,
+        stale,
         vfs,
         mount: shown,
         registry: Mutex::new(registry),

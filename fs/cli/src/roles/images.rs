@@ -5,6 +5,7 @@
 //! What it leaves out: the backup's file (the client writes it).
 
 use super::data::Running;
+use super::snapshots;
 use holdfast_meta_server::image::Export;
 use holdfast_meta_server::superblock;
 use holdfast_objstore_base::real::RealDisk;
@@ -33,13 +34,14 @@ struct Open {
 pub type Answer = Result<(Value, Vec<u8>), String>;
 
 impl Images {
-    /// One request: `backup`, `more` of it, `check`, or `confirm` a restore.
+    /// One request: `backup`, `more` of it, `check`, `snapshot`, or `confirm` a restore.
     pub async fn ask(self: &Arc<Self>, running: &Arc<Running>, action: &str, id: u64) -> Answer {
         match action {
             "backup" => self.begin(running).await,
             "more" => self.more(id).await,
             "check" => check(running).await,
             "confirm" => confirm(running),
+            "snapshot" => snapshot(running).await,
             other => Err(format!("{other}: this version knows no such request")),
         }
     }
@@ -114,6 +116,14 @@ async fn check(running: &Arc<Running>) -> Answer {
     let mut said = complaints;
     said.extend(log.failed);
     Ok((json!({ "applied": applied, "complaints": said, "inodes": log.stats.inodes, "stripes": log.stats.stripes }), Vec::new()))
+}
+
+/// On the data thread, as `export`.
+async fn snapshot(running: &Arc<Running>) -> Answer {
+    let service = running.service.clone();
+    let made = running.data.spawn(async move { service.snapshot().await });
+    let made = made.await.map_err(|e| format!("the data thread ended: {e}"))??;
+    Ok((snapshots::shown(&made), Vec::new()))
 }
 
 fn confirm(running: &Arc<Running>) -> Answer {

@@ -34,6 +34,11 @@ pub fn config(layout: &Layout, disk: &dyn Disk, accept_stale: bool) -> Config {
     }
 }
 
+/// Whether the metadata is kept on several devices: its log in copies, its state by snapshots in the pool.
+pub fn several(layout: &Layout, disk: &dyn Disk) -> bool {
+    layout.code.m > 0 && config(layout, disk, false).devices.is_some_and(|d| d.len() > 1)
+}
+
 fn places(layout: &Layout, is: impl Fn(&Path) -> bool) -> Vec<Place> {
     layout.dirs.iter().enumerate().filter(|(_, d)| is(d)).map(|(i, _)| i as Place).collect()
 }

@@ -13,5 +13,6 @@ pub mod packs;
 pub mod reconcile;
 pub mod reports;
 mod room;
+pub mod snapshots;
 pub mod storage;
 mod upkeep;

@@ -176,6 +176,15 @@ impl OsdSet {
         Ok(())
     }
 
+    /// The state of the metadata was rebuilt where the layout says: from now on every data folder says so too. Blocks.
+    pub fn found_home(&self) -> anyhow::Result<()> {
+        let mut layout = self.layout();
+        layout.found_home();
+        layout.write(&*self.disk, State::Ready)?;
+        self.inner.lock().layout = layout;
+        Ok(())
+    }
+
     /// Closes every OSD; each failure is a sentence. What hangs is left behind.
     pub async fn close(&self) -> Vec<String> {
         let mut trouble = Vec::new();

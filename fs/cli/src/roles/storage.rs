@@ -7,11 +7,13 @@ use super::data::Shares;
 use super::mirrors;
 use super::osds::OsdState;
 use super::room;
+use super::snapshots;
 use crate::layout::{Layout, Life, Standing};
 use anyhow::{Context, bail, ensure};
 use holdfast_meta_log::raft;
 use holdfast_meta_server::superblock::{self, Found};
-use holdfast_meta_server::{Deps, Service};
+use holdfast_meta_server::image::Root;
+use holdfast_meta_server::{Deps, Service, Snapshots};
 use holdfast_objstore_base::clock::Clock;
 use holdfast_objstore_base::disk::Disk;
 use holdfast_objstore_base::real::{self, RealClock, RealDisk};
@@ -24,13 +26,24 @@ use prometheus_client::registry::Registry;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Refuses folders that must not be touched. Changes nothing.
-pub fn refuse(layout: &Layout, disk: &dyn Disk) -> anyhow::Result<()> {
+/// Refuses folders that must not be touched; notes when the metadata's state is gone, so that it is rebuilt. Changes nothing.
+pub fn refuse(layout: &mut Layout, disk: &dyn Disk) -> anyhow::Result<()> {
     if layout.fresh {
         return Ok(());
     }
+    if let Some(lost) = layout.lost_home.filter(|_| !mirrors::several(layout, disk)) {
+        bail!(
+            "{} is missing or empty: it keeps the cluster's metadata; bring it back and start again, nothing was changed",
+            layout.dirs[lost].display()
+        );
+    }
+    if layout.lost_home.is_none() && mirrors::several(layout, disk) && superblock::is_lost(disk, &layout.meta_dir())? {
+        layout.lose_home(disk)?;
+    }
     let meta = layout.meta_dir();
     match superblock::inspect(disk, &meta)? {
+        // What lies there of the metadata is of a former time, or a copy of the log.
+        _ if layout.lost_home.is_some() => {}
         Found::Ready(cluster) if cluster == layout.cluster.to_be_bytes() => {}
         Found::Ready(_) => bail!("{} belongs to another cluster; nothing was changed", meta.display()),
         Found::Nothing => bail!(
@@ -38,6 +51,7 @@ pub fn refuse(layout: &Layout, disk: &dyn Disk) -> anyhow::Result<()> {
             meta.display()
         ),
         Found::HalfFormatted(_) => bail!("{} was left half formatted; nothing was changed", meta.display()),
+        Found::HalfRebuilt(_) => bail!("{} was left half rebuilt; nothing was changed", meta.display()),
         Found::Newer { version } => {
             bail!("{} was written by a newer Holdfast (format {version}); upgrade, nothing was changed", meta.display())
         }
@@ -205,7 +219,7 @@ pub fn form(cluster: u128, id: OsdId, path: &Path, log_id: u128, part: u64, disk
 /// Takes away what an OSD keeps in its folder.
 fn wipe(path: &Path) -> anyhow::Result<()> {
     // The superblock first: what is left behind a crash says that it is no whole OSD.
-    for name in [superblock_file(path), path.join(LOG_DIR)] {
+    for name in [superblock_file(path), path.join(snapshots::FILE), path.join(LOG_DIR)] {
         let gone = if name.is_dir() { std::fs::remove_dir_all(&name) } else { std::fs::remove_file(&name) };
         match gone {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
@@ -255,12 +269,16 @@ pub async fn open_metadata(
     clock: Arc<dyn Clock>,
     shares: Shares,
     accept_stale: bool,
+    roots: Vec<Root>,
     registry: &mut Registry,
 ) -> anyhow::Result<Arc<Service>> {
     let dir = layout.meta_dir();
     let log = raft::Config { mirrors: mirrors::config(layout, &*disk, accept_stale), ..room::log(layout, &*disk, random_u128(), false)? };
     log.metrics.register(registry.sub_registry_with_prefix("holdfast"));
     let mut config = holdfast_meta_server::Config::within(shares.metadata);
+    if mirrors::several(layout, &*disk) {
+        config.snapshots = Some(Snapshots { roots, every_bytes: log.checkpoint_bytes / 2 });
+    }
     config.ballast_bytes = room::ballast_bytes(layout, &*disk)?;
     config.state.held_bytes_max = config.state.held_bytes_max.min(log.held_bytes_max());
     config.state.staged_bytes_max = config.state.staged_bytes_max.min(log.held_bytes_max() as usize / 2);

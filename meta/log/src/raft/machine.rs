@@ -92,7 +92,7 @@ impl Machine {
         shared.wal.metrics.applied.inc_by(commands.len() as u64);
         if let Some(last) = commands.last() {
             shared.applied.store(last.index, Ordering::Release);
-            shared.wal.hold(shared.sm.hold());
+            shared.wal.hold(&*shared.sm);
         }
         for (entry, responder) in batch.drain(..) {
             let reply = match entry.payload {

@@ -48,7 +48,8 @@ pub struct Restage<'a> {
 
 impl<'a> Restage<'a> {
     pub fn of(sm: &'a dyn StateMachine, applied: u64) -> Self {
-        Self { sm, from: sm.hold(), to: applied }
+        let from = [sm.hold(), sm.keep()].into_iter().flatten().min();
+        Self { sm, from, to: applied }
     }
 
     fn show(&self, e: &StoredEntry) -> Result<(), Error> {
@@ -94,6 +95,7 @@ impl Collect {
             let entries = state.replay_one(found.kind, body).map_err(|e| Error::Failed(format!("{e} (at {at:?})")))?;
             entries.iter().try_for_each(|e| restage.show(e))?;
             state.bytes += found.location.stored_bytes();
+            state.wrote(found.index_max, found.location.stored_bytes());
         }
         state.number = self.last().number;
         if !state.window.is_whole() {

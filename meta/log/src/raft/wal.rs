@@ -16,7 +16,7 @@ use super::types::{Id, RaftEntry, Types, Vote};
 use super::window::Window;
 use super::{Config, mirror};
 use crate::metrics::Metrics;
-use crate::seam::Mirror;
+use crate::seam::{Kept, Mirror, StateMachine};
 use holdfast_objstore_base::clock::Clock;
 use holdfast_objstore_base::disk::Disk;
 use holdfast_objstore_base::failpoint;
@@ -62,6 +62,12 @@ pub struct State {
     pub hold: Option<u64>,
     /// Purged entries from there on, up to the purge point.
     held: VecDeque<RaftEntry>,
+    /// Bytes written since this log was opened or made anew, those it was read back from too.
+    written: u64,
+    /// Where entries lie among them: the highest index of a record, and the bytes before it.
+    starts: VecDeque<(u64, u64)>,
+    /// Entries from here on were more than the log has room for, and are not kept.
+    abandoned: Option<u64>,
     /// Who waits for records, from number `first_pending` on.
     pending: VecDeque<Done>,
     first_pending: u64,
@@ -111,6 +117,7 @@ pub struct Wal {
     /// Told when a copy has room again.
     pub unstalled: Notify,
     pub checkpoint_bytes: u64,
+    kept_bytes_max: u64,
     /// Serialises giving segments back.
     pub retiring: tokio::sync::Mutex<()>,
     /// What may be given back.
@@ -180,6 +187,7 @@ impl Wal {
             grown: Notify::new(),
             unstalled: Notify::new(),
             checkpoint_bytes: config.checkpoint_bytes,
+            kept_bytes_max: config.kept_bytes_max,
             retiring: tokio::sync::Mutex::new(()),
             spent: Mutex::default(),
         });
@@ -197,6 +205,58 @@ impl State {
             self.held.extend(self.window.range(hold..=upto.index));
         }
         self.window.purge(upto);
+    }
+
+    /// A record takes so many bytes; `index_max`: the highest entry in it.
+    pub fn wrote(&mut self, index_max: u64, bytes: u64) {
+        if index_max > self.starts.back().map_or(0, |s| s.0) {
+            self.starts.push_back((index_max, self.written));
+        }
+        self.written += bytes;
+    }
+
+    /// Bytes written since an entry, its own record among them.
+    fn bytes_since(&self, index: u64) -> u64 {
+        let at = self.starts.partition_point(|(i, _)| *i < index);
+        self.starts.get(at).map_or(0, |(_, before)| self.written - before)
+    }
+
+    /// What is to be held for those two, where entries from `keep` on may take `bytes_max`.
+    fn held_for(&mut self, hold: Option<u64>, keep: Option<u64>, bytes_max: u64) -> Option<u64> {
+        let Some(from) = keep else {
+            self.starts.clear();
+            return hold;
+        };
+        while self.starts.front().is_some_and(|s| s.0 < from) {
+            self.starts.pop_front();
+        }
+        if self.abandoned != Some(from) && self.bytes_since(from) > bytes_max {
+            tracing::warn!(from, bytes_max, "the metadata log has no room for all that the snapshot in the pool needs");
+            self.abandoned = Some(from);
+        }
+        if self.abandoned == Some(from) { hold } else { Some(hold.map_or(from, |h| h.min(from))) }
+    }
+
+    /// Index of the oldest entry from which on all are here.
+    fn first(&self) -> u64 {
+        self.held.front().map_or_else(|| self.window.first_index(), |e| e.log_id.index)
+    }
+
+    /// Takes back purged entries for a state that ends before the purge point: one that was rebuilt from a snapshot. Whether they are all here,
+    /// and follow what the state has.
+    pub fn rewind(&mut self, applied: Option<Id>) -> bool {
+        let Some(purged) = self.window.purged().filter(|p| applied < Some(*p)) else { return false };
+        let from = applied.map_or(0, |a| a.index + 1);
+        let other = |e: &RaftEntry| applied.is_some_and(|a| e.log_id.index == a.index && e.log_id != a);
+        let Some(at) = self.held.iter().position(|e| e.log_id.index == from) else { return false };
+        let follows = self.held.iter().skip(at).zip(from..).all(|(e, index)| e.log_id.index == index);
+        if !follows || self.held.back().map(|e| e.log_id) != Some(purged) || self.held.iter().any(other) {
+            return false;
+        }
+        let back = self.held.split_off(at);
+        self.window.take_back(applied, back.into_iter());
+        self.committed = self.committed.max(Some(purged));
+        true
     }
 
     fn set_hold(&mut self, from: Option<u64>) {
@@ -248,6 +308,7 @@ impl Wal {
             let append = layout::pack(kind, Key { epoch, number }, about.index_max, body);
             let record = Record { number, bytes: stored_bytes(&append), append, index_max: about.index_max };
             s.bytes += record.bytes;
+            s.wrote(about.index_max, record.bytes);
             // Together with the number: a copy that is being filled gets exactly what comes after the filling's snapshot.
             let members: Vec<Arc<Member>> = self.mirrors.members.lock().values().cloned().collect();
             (record, members)
@@ -434,8 +495,10 @@ impl Wal {
         self.retire().await;
     }
 
-    /// The state needs the bytes of entries from this one on. When that sets free what an earlier purge had to leave, it is given back.
-    pub fn hold(self: &Arc<Self>, from: Option<u64>) {
+    /// Holds what the state needs of its entries. When that sets free what an earlier purge had to leave, it is given back.
+    pub fn hold(self: &Arc<Self>, sm: &dyn StateMachine) {
+        let (hold, keep) = (sm.hold(), sm.keep());
+        let from = self.state.lock().held_for(hold, keep, self.kept_bytes_max);
         let mut spent = self.spent.lock();
         if spent.hold == from {
             return;
@@ -447,6 +510,12 @@ impl Wal {
             let wal = self.clone();
             tokio::spawn(async move { wal.retire().await });
         }
+    }
+
+    /// What is kept for a snapshot that ends at entry `from`.
+    pub fn kept(&self, from: u64) -> Kept {
+        let s = self.state.lock();
+        Kept { first: s.first(), bytes: s.bytes_since(from), bytes_max: self.kept_bytes_max }
     }
 
     /// Gives back the segments whose entries nobody needs.

@@ -24,7 +24,7 @@ impl Window {
     }
 
     /// Index of the first entry that is, or would be, in the window.
-    fn first_index(&self) -> u64 {
+    pub fn first_index(&self) -> u64 {
         self.entries.front().map_or_else(|| self.next_index(), |e| e.log_id.index)
     }
 
@@ -72,6 +72,12 @@ impl Window {
         if self.purged.is_none_or(|p| p < upto) {
             self.purged = Some(upto);
         }
+    }
+
+    /// Takes purged entries back: those right behind `purged` up to the purge point, in order.
+    pub fn take_back(&mut self, purged: Option<Id>, entries: impl DoubleEndedIterator<Item = RaftEntry>) {
+        entries.rev().for_each(|e| self.entries.push_front(e));
+        self.purged = purged;
     }
 
     /// Whether the entries begin right after the purge point.

@@ -30,7 +30,7 @@ pub async fn check_folder(disk: &Arc<dyn Disk>, dir: &Path, cluster: ClusterId, 
         // Kept open as long as its rows are read.
         let store = Store::open(file, CACHE_BYTES, blocking)?;
         let Some((mark, rows)) = store.image()? else { return Ok((0, Vec::new())) };
-        let head = Head { cluster, applied: mark.applied, wall_ns: 0, tail: mark.tail };
+        let head = Head { cluster, applied: mark.applied, wall_ns: 0, behind: None, tail: mark.tail };
         Ok((head.applied, Export::new(head, rows, Vec::new()).check()))
     };
     // Not on this thread, which may have a ring to poll.

@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! head     0  8  magic "HFSTIMAG"      36  4  length of the tail, T
-//!          8  4  version (1)           40  8  wall nanoseconds of its making
-//!         12 16  cluster id            48 12  zero
-//!         28  8  index applied         60  4  CRC-32C of bytes 0 to 59
+//!          8  4  version (1 or 2)      40  8  wall nanoseconds of its making
+//!         12 16  cluster id            48  8  version 2: index of the snapshot it changes, 0: it is of all rows
+//!         28  8  index applied         56  4  zero
+//!                                      60  4  CRC-32C of bytes 0 to 59
 //!         64  T  the log's tail         …  4  CRC-32C of the tail
 //! blocks   0  4  length of the rows, L
 //!          4  4  number of rows, R
@@ -13,7 +14,8 @@
 //!         20  L  rows: key length (4), value length (4), key, value
 //! end      a block with L = 0 and R = 0
 //! ```
-//! Numbers are little-endian. Nothing follows the end. A key of 0xff and a stripe id (16 bytes) is no row of the state: its value is the
+//! Numbers are little-endian. Nothing follows the end. Version 1 is a whole image; version 2 is a part of a snapshot in the pool (`root`), which
+//! has some rows, and where a value length of 2³² - 1 without a value says that the row was removed. A key of 0xff and a stripe id (16 bytes) is no row of the state: its value is the
 //! bytes of a small write that no pack has.
 
 use crate::superblock::ClusterId;
@@ -23,7 +25,12 @@ use holdfast_objstore_proto::StripeId;
 use std::io::{self, Read};
 
 pub(super) const MAGIC: &[u8; 8] = b"HFSTIMAG";
-const VERSION: u32 = 1;
+/// A whole image.
+const WHOLE: u32 = 1;
+/// A part of a snapshot.
+const PART: u32 = 2;
+/// In place of a value's length, in a part: the row was removed.
+const REMOVED: u32 = u32::MAX;
 const HEAD: usize = 64;
 const BLOCK_HEAD: usize = 20;
 const TAIL_BYTES_MAX: usize = 1 << 20;
@@ -53,6 +60,8 @@ pub struct Head {
     /// Index of the last command in it.
     pub applied: u64,
     pub wall_ns: u64,
+    /// `Some`: it is a part of a snapshot, which changes the one that ends at this index (0: it is of all rows).
+    pub behind: Option<u64>,
     /// The log's own bytes.
     pub tail: Bytes,
 }
@@ -61,11 +70,13 @@ impl Head {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut b = vec![0; HEAD];
         b[..8].copy_from_slice(MAGIC);
-        b[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        let version = if self.behind.is_some() { PART } else { WHOLE };
+        b[8..12].copy_from_slice(&version.to_le_bytes());
         b[12..28].copy_from_slice(&self.cluster);
         b[28..36].copy_from_slice(&self.applied.to_le_bytes());
         b[36..40].copy_from_slice(&(self.tail.len() as u32).to_le_bytes());
         b[40..48].copy_from_slice(&self.wall_ns.to_le_bytes());
+        b[48..56].copy_from_slice(&self.behind.unwrap_or(0).to_le_bytes());
         let crc = crc32c(&b[..60]);
         b[60..].copy_from_slice(&crc.to_le_bytes());
         b.extend_from_slice(&self.tail);
@@ -83,8 +94,17 @@ pub(crate) struct Block {
 
 impl Block {
     pub fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.row(key, value, value.len() as u32);
+    }
+
+    /// In a part: the row is no more.
+    pub fn push_removed(&mut self, key: &[u8]) {
+        self.row(key, &[], REMOVED);
+    }
+
+    fn row(&mut self, key: &[u8], value: &[u8], len: u32) {
         self.rows.extend_from_slice(&(key.len() as u32).to_le_bytes());
-        self.rows.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        self.rows.extend_from_slice(&len.to_le_bytes());
         self.rows.extend_from_slice(key);
         self.rows.extend_from_slice(value);
         self.count += 1;
@@ -137,11 +157,12 @@ impl<R: Read> Reader<R> {
         if &b[..8] != MAGIC {
             return Err(bad("it is not an image of metadata"));
         }
-        if word(&b, 8) > VERSION {
+        let version = word(&b, 8);
+        if version > PART {
             return Err(bad(format!("it was written by a newer program (version {})", word(&b, 8))));
         }
         from.read_exact(&mut b[12..])?;
-        if word(&b, 60) != crc32c(&b[..60]) || word(&b, 8) != VERSION {
+        if word(&b, 60) != crc32c(&b[..60]) || version < WHOLE {
             return Err(bad("its head is damaged"));
         }
         let len = word(&b, 36) as usize;
@@ -154,8 +175,13 @@ impl<R: Read> Reader<R> {
             return Err(bad("its head is damaged"));
         }
         tail.truncate(len);
-        let head =
-            Head { cluster: b[12..28].try_into().expect("16 bytes"), applied: long(&b, 28), wall_ns: long(&b, 40), tail: tail.into() };
+        let head = Head {
+            cluster: b[12..28].try_into().expect("16 bytes"),
+            applied: long(&b, 28),
+            wall_ns: long(&b, 40),
+            behind: (version == PART).then(|| long(&b, 48)),
+            tail: tail.into(),
+        };
         let bytes = (HEAD + len + 4) as u64;
         Ok(Self { from, head, number: 0, rows: 0, bytes, ended: false })
     }
@@ -174,8 +200,8 @@ impl<R: Read> Reader<R> {
         self.bytes
     }
 
-    /// Hands the rows of the next block to `row`; whether there was one. False is the image's end, whole.
-    pub fn block(&mut self, mut row: impl FnMut(&[u8], Bytes)) -> io::Result<bool> {
+    /// Hands the rows of the next block to `row`, `None` those that were removed; whether there was one. False is the image's end, whole.
+    pub fn block(&mut self, mut row: impl FnMut(&[u8], Option<Bytes>)) -> io::Result<bool> {
         if self.ended {
             return Ok(false);
         }
@@ -206,13 +232,14 @@ impl<R: Read> Reader<R> {
         let (mut at, mut found) = (0, 0);
         while at < rows.len() {
             let lens = rows.get(at..at + 8).ok_or_else(|| bad("a row is cut short"))?;
-            let (k, v) = (word(lens, 0) as usize, word(lens, 4) as usize);
+            let removed = self.head.behind.is_some() && word(lens, 4) == REMOVED;
+            let (k, v) = (word(lens, 0) as usize, if removed { 0 } else { word(lens, 4) as usize });
             let key = (at + 8, (at + 8).saturating_add(k));
             let value = (key.1, key.1.saturating_add(v));
             if value.1 > rows.len() {
                 return Err(bad("a row is cut short"));
             }
-            row(&rows[key.0..key.1], Bytes::copy_from_slice(&rows[value.0..value.1]));
+            row(&rows[key.0..key.1], (!removed).then(|| Bytes::copy_from_slice(&rows[value.0..value.1])));
             (at, found) = (value.1, found + 1);
         }
         self.rows += u64::from(count);
@@ -223,13 +250,19 @@ impl<R: Read> Reader<R> {
 /// A sample for fuzzing.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn samples() -> Vec<Vec<u8>> {
-    let mut b = Head { cluster: [7; 16], applied: 5, wall_ns: 6, tail: Bytes::from_static(b"tail") }.encode();
-    let mut block = Block::default();
-    block.push(b"key", b"value");
-    block.push(&staged_key(StripeId::from_bytes([3; 16])), b"inline");
-    b.extend(block.encode(0));
-    b.extend(Block::default().encode(1));
-    vec![b]
+    let sample = |behind| {
+        let mut b = Head { cluster: [7; 16], applied: 5, wall_ns: 6, behind, tail: Bytes::from_static(b"tail") }.encode();
+        let mut block = Block::default();
+        block.push(b"key", b"value");
+        match behind {
+            None => block.push(&staged_key(StripeId::from_bytes([3; 16])), b"inline"),
+            Some(_) => block.push_removed(b"gone"),
+        }
+        b.extend(block.encode(0));
+        b.extend(Block::default().encode(1));
+        b
+    };
+    vec![sample(None), sample(Some(0)), sample(Some(4))]
 }
 
 /// An image is read to its end or to an error.
@@ -245,7 +278,7 @@ mod tests {
     use super::*;
 
     fn image() -> Vec<u8> {
-        let head = Head { cluster: [3; 16], applied: 42, wall_ns: 5, tail: Bytes::from_static(b"tail") };
+        let head = Head { cluster: [3; 16], applied: 42, wall_ns: 5, behind: None, tail: Bytes::from_static(b"tail") };
         let mut bytes = head.encode();
         for number in 0..3u64 {
             let mut block = Block::default();
@@ -282,8 +315,28 @@ mod tests {
         assert!(read(&with(&[0, 1, 2, 3])).is_ok());
         assert!(read(&with(&[0, 2, 3])).is_err() && read(&with(&[1, 0, 2, 3])).is_err());
         let mut newer = whole;
-        newer[8] = 2;
+        newer[8] = 3;
         assert!(read(&newer[..12]).is_err_and(|e| e.to_string().contains("newer")));
+    }
+
+    #[test]
+    fn only_a_part_of_a_snapshot_says_that_rows_were_removed() {
+        let rows = |behind| {
+            let head = Head { cluster: [3; 16], applied: 42, wall_ns: 5, behind, tail: Bytes::new() };
+            let mut block = Block::default();
+            block.push(b"a", b"value");
+            block.push_removed(b"b");
+            let bytes = [head.encode(), block.encode(0), Block::default().encode(1)].concat();
+            let mut reader = Reader::open(&bytes[..])?;
+            assert_eq!(reader.head().behind, behind);
+            let mut rows = Vec::new();
+            while reader.block(|key, value| rows.push((key.to_vec(), value)))? {}
+            Ok::<_, io::Error>(rows)
+        };
+        let value = Some(Bytes::from_static(b"value"));
+        assert_eq!(rows(Some(0)).expect("reads"), [(b"a".to_vec(), value.clone()), (b"b".to_vec(), None)]);
+        assert_eq!(rows(Some(7)).expect("reads").len(), 2);
+        assert!(rows(None).is_err());
     }
 
     fn image_blocks() -> Vec<Vec<u8>> {

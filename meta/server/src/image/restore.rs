@@ -108,6 +108,9 @@ pub async fn restore<R: Read>(
     if head.cluster != cluster {
         return Err(RestoreError::OtherCluster);
     }
+    if head.behind.is_some() {
+        return Err(RestoreError::Image(std::io::Error::other("it is a part of a snapshot, not a backup")));
+    }
     disk.create_dir_all(dir)?;
     superblock::write_begun(&*disk, dir, cluster)?;
     let path = superblock::state_path(dir);
@@ -123,8 +126,8 @@ pub async fn restore<R: Read>(
     let mut batch = Overlay::default();
     let mut staged = Vec::new();
     while image.block(|key, value| match staged_stripe(key) {
-        Some(stripe) => staged.push(Inline { stripe, data: value }),
-        None => batch.set(key, Some(value)),
+        Some(stripe) => staged.extend(value.map(|data| Inline { stripe, data })),
+        None => batch.set(key, value),
     })? {
         if batch.bytes() >= BATCH_BYTES {
             store.fold(&std::mem::take(&mut batch), &mark, || std::future::ready(())).await?;

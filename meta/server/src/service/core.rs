@@ -3,7 +3,7 @@
 use super::grants::Grants;
 use super::opens::Opens;
 use super::session::Session;
-use super::work::Work;
+use super::work::{Known, Work};
 use crate::ballast::Ballast;
 use crate::config::Config;
 use crate::metrics::Metrics;
@@ -32,6 +32,7 @@ pub(crate) struct Core {
     pub opens: Opens,
     pub sessions: Mutex<BTreeMap<SessionId, Arc<Session>>>,
     pub work: Work,
+    pub snapshots: Known,
     /// What the start could not make sure of, a sentence each.
     pub notes: Mutex<Vec<String>>,
 }

@@ -3,6 +3,7 @@
 use super::core::{Core, state_error};
 use super::detached::Detached;
 use super::session::Session;
+use super::work::is_system_name;
 use bytes::Bytes;
 use holdfast_meta_client::{Grant, Looked, Meta, Use};
 use holdfast_meta_core::lease::Using;
@@ -59,10 +60,19 @@ impl Meta for Local {
     }
 
     fn bucket(&self, name: Name) -> BoxFuture<'_, MetaResult<Bucket>> {
-        Box::pin(async move { self.core.plain(&self.session, |kv| holdfast_meta_core::read::bucket(kv, &name)) })
+        Box::pin(async move {
+            if is_system_name(&name) {
+                return Err(MetaError::NoSuchBucket);
+            }
+            self.core.plain(&self.session, |kv| holdfast_meta_core::read::bucket(kv, &name))
+        })
     }
     fn buckets(&self) -> BoxFuture<'_, MetaResult<Vec<Bucket>>> {
-        Box::pin(async move { self.core.plain(&self.session, |kv| holdfast_meta_core::read::buckets(kv)) })
+        Box::pin(async move {
+            let mut all = self.core.plain(&self.session, |kv| holdfast_meta_core::read::buckets(kv))?;
+            all.retain(|b| !is_system_name(&b.name));
+            Ok(all)
+        })
     }
     fn resolve(&self, bucket: BucketId, key: Name) -> BoxFuture<'_, MetaResult<(Attr, ObjectInfo)>> {
         Box::pin(async move { self.core.resolve(&self.session, bucket, &key).await })

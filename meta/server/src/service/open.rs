@@ -4,11 +4,11 @@
 //! published is garbage, and nothing they may still send can change anything.
 //! What it leaves out: formatting (`format`).
 
-use super::Service;
+use super::{Service, SnapshotStatus};
 use super::core::Core;
 use super::grants::Grants;
 use super::opens::Opens;
-use super::work::{PackStore, StripeReaper, Work};
+use super::work::{Known, PackStore, SnapshotStore, StripeReaper, Work};
 use crate::ballast::{Ballast, Cushioned};
 use crate::config::Config;
 use crate::image::{Export, Head, Rows};
@@ -22,7 +22,7 @@ use holdfast_objstore_base::clock::Clock;
 use holdfast_objstore_base::disk::{Disk, DiskError, File, Open};
 use holdfast_objstore_base::failpoint;
 use holdfast_objstore_base::real::RealClock;
-use holdfast_objstore_proto::StripeId;
+use holdfast_objstore_proto::{Code, StripeId};
 use holdfast_objstore_proto::meta::{Command, Inline, MetaError};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -68,7 +68,8 @@ const LEAD_LOOK: Duration = Duration::from_millis(2);
 impl Service {
     /// Recovers the state and the log in `deps.dir` and serves. Its background work runs in the runtime this is called in.
     pub async fn open(deps: Deps) -> Result<Arc<Self>, OpenError> {
-        let Deps { disk, dir, cluster, clock, config, log } = deps;
+        let Deps { disk, dir, cluster, clock, mut config, log } = deps;
+        config.cluster = cluster.unwrap_or_default();
         let here = dir.display();
         let refused = |why: String| Err(OpenError::Refused(format!("{here} {why}")));
         match superblock::inspect(&*disk, &dir)? {
@@ -76,6 +77,7 @@ impl Service {
             Found::Ready(_) => return refused("holds the metadata of another cluster".into()),
             Found::Nothing => return refused("holds no metadata".into()),
             Found::HalfFormatted(_) => return refused("was only half formatted: remove it and start afresh".into()),
+            Found::HalfRebuilt(_) => return refused("was only half rebuilt from its snapshot".into()),
             Found::Newer { version } => return refused(format!("was written by a newer program (version {version})")),
             Found::Foreign(name) => return refused(format!("holds foreign files ('{name}')")),
             Found::Damaged(why) => return refused(format!("has a damaged superblock: {why}")),
@@ -85,11 +87,17 @@ impl Service {
         let file = disk.open(&superblock::state_path(&dir), Open::Existing)?;
         let file: Arc<dyn File> = Arc::new(Cushioned { file, ballast: ballast.clone() });
         let state = State::open(Store::open(file, config.state.cache_bytes, log.log.blocking)?, config.state.clone(), metrics.clone())?;
+        if let Some(snapshots) = &mut config.snapshots {
+            state.begin_cover(snapshots)?;
+        }
         let wal = superblock::wal_path(&dir);
         let accept_stale = log.mirrors.accept_stale;
         let log = raft::Config { create: false, ..log };
         let log = raft::open(disk, vec![wal], log, clock.clone(), state.clone()).await?;
         let service = Self::assemble(state, log, Some(ballast), clock, config, metrics);
+        if service.core.config.snapshots.is_some() {
+            service.core.snapshots.begin();
+        }
         service.begin(accept_stale).await?;
         Ok(service)
     }
@@ -132,6 +140,7 @@ impl Service {
             opens: Opens::default(),
             sessions: Mutex::default(),
             work: Work::default(),
+            snapshots: Known::default(),
             notes: Mutex::default(),
         };
         Arc::new(Self { core: Arc::new(core) })
@@ -184,6 +193,16 @@ impl Service {
         self.core.start_packs(store);
     }
 
+    /// Starts making snapshots of the state in the pool, in stripes of `code` that `packs` writes. Once in a run.
+    pub fn make_snapshots(&self, packs: Arc<dyn PackStore>, store: Arc<dyn SnapshotStore>, code: Code) {
+        self.core.start_snapshots(packs, store, code);
+    }
+
+    /// Makes a snapshot in the pool of all that is applied now; an error is the sentence that says why not.
+    pub async fn snapshot(&self) -> Result<SnapshotStatus, String> {
+        self.core.snapshot_now().await
+    }
+
     /// Starts deleting retired stripes through `reaper`. Once in a run.
     pub fn reap_stripes(&self, reaper: Arc<dyn StripeReaper>) {
         self.core.start_stripes(reaper);
@@ -206,7 +225,7 @@ impl Service {
             let listed = core.state.without_lost(listed);
             let bytes: Option<Vec<Inline>> = listed.iter().map(|id| staged.remove(id)).collect();
             if let Some(bytes) = bytes {
-                let head = Head { cluster, applied: mark.applied, wall_ns: core.clock.wall_ns(), tail: mark.tail };
+                let head = Head { cluster, applied: mark.applied, wall_ns: core.clock.wall_ns(), behind: None, tail: mark.tail };
                 return Ok(Export::new(head, rows, bytes));
             }
         }

@@ -1,6 +1,7 @@
 //! What the service says of itself.
 
-use super::Service;
+use super::work::is_system_name;
+use super::{Service, SnapshotStatus};
 use holdfast_meta_log::{Error as LogError, Mirror};
 use holdfast_objstore_proto::meta::{Bucket, MetaResult};
 use holdfast_objstore_proto::shard::Stamp;
@@ -47,6 +48,8 @@ pub struct Status {
     pub checkpoints: u64,
     /// What each device that may hold a copy of the log is doing.
     pub mirrors: Vec<Mirror>,
+    /// Of snapshots in the pool; `None` where none are made.
+    pub snapshot: Option<SnapshotStatus>,
     /// What the start could not make sure of.
     pub notes: Vec<String>,
 }
@@ -76,7 +79,7 @@ impl Service {
         let missing = core.state.view(|kv| holdfast_meta_core::read::missing(kv, None, MISSING_SHOWN_MAX)).ok().and_then(Result::ok);
         let buckets = core.state.view(|kv| {
             let mut buckets = Vec::new();
-            for b in holdfast_meta_core::read::buckets(kv)?.unwrap_or_default() {
+            for b in holdfast_meta_core::read::buckets(kv)?.unwrap_or_default().into_iter().filter(|b| !is_system_name(&b.name)) {
                 let used = holdfast_meta_core::read::getattr(kv, b.root)?.is_ok_and(|root| root.size > 0);
                 buckets.push((b, used));
             }
@@ -102,6 +105,7 @@ impl Service {
             evictions: core.metrics.evictions.get(),
             checkpoints: core.metrics.checkpoints.get(),
             mirrors: core.log.mirrors(),
+            snapshot: core.snapshot_status(),
             notes: core.log.notes().into_iter().chain(core.notes.lock().clone()).collect(),
         }
     }

@@ -9,5 +9,6 @@ mod machine;
 mod packs;
 mod restart;
 mod rig;
+mod snapshots;
 mod stress;
 mod work;

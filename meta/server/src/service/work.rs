@@ -7,15 +7,20 @@
 mod orphans;
 mod packs;
 mod relief;
+mod snapshots;
 mod stripes;
+mod writer;
 
 pub use packs::{PackStore, PackWrite};
+pub use snapshots::{SnapshotStatus, SnapshotStore, Snapshots};
 pub use stripes::{NoStripes, StripeReaper};
 
 pub(crate) use orphans::Orphans;
+pub(crate) use snapshots::{Known, is_system_name};
 
 use super::core::Core;
 use holdfast_objstore_base::told::Told;
+use holdfast_objstore_proto::Code;
 use holdfast_objstore_proto::meta::Reply;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -162,6 +167,11 @@ impl Core {
             packs.await;
         });
         self.spawn_work(relief::run(self.clone()));
+    }
+
+    /// Starts making snapshots in the pool, if the configuration speaks of them.
+    pub(crate) fn start_snapshots(self: &Arc<Self>, packs: Arc<dyn PackStore>, store: Arc<dyn SnapshotStore>, code: Code) {
+        self.spawn_work(snapshots::run(self.clone(), packs, store, code));
     }
 
     /// Ends background work; none is left when it returns.

@@ -77,6 +77,10 @@ impl StateMachine for State {
         self.layers.read().staging.hold()
     }
 
+    fn keep(&self) -> Option<u64> {
+        self.cover.keep()
+    }
+
     fn restage(&self, e: &Entry) -> Result<()> {
         if !self.layers.read().staging.wants(e.index) {
             self.layers.write().staging.shown(e.command.len());

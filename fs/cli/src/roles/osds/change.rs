@@ -245,7 +245,10 @@ impl Running {
         let (set, id) = (&self.osds, OsdId(place.id));
         let disk = set.disk.clone();
         let log_id = storage::random_u128();
-        let lock = match &home {
+        let folder = path.parent().context("an OSD's folder lies in another")?;
+        let back = set.layout().dirs.iter().position(|d| d == folder).filter(|_| layout::read(&*disk, folder).is_ok_and(|f| f.is_none()));
+        // One that was lost and is new and empty is a data folder again.
+        let lock = match home.as_deref().or(back.map(|_| folder)) {
             Some(dir) => {
                 if !dir.exists() {
                     disk.create_dir_all(dir)?;
@@ -258,7 +261,9 @@ impl Running {
             None => None,
         };
         let mut layout = set.layout();
-        let folder = path.parent().context("an OSD's folder lies in another")?;
+        if let Some(index) = back {
+            layout.give_back(&*disk, index)?;
+        }
         place.dir = match &home {
             Some(dir) => layout.take_in(&*disk, dir)?,
             None => layout.dirs.iter().position(|d| folder == *d).unwrap_or(place.dir),
@@ -326,6 +331,7 @@ impl Running {
             self.osds.disk.never_in_place();
         }
         self.objects.set_osds(all.iter().map(|s| s.service()).collect());
+        self.roots.changed(all.clone());
         for state in all {
             // One that failed while it served will not come back.
             self.objects.set_leaving(state.id, state.draining() || state.was_open() && state.failure().is_some());

@@ -8,23 +8,22 @@
 
 use super::super::core::Core;
 use super::Backoff;
+use super::writer::Writer;
 use bytes::Bytes;
 use futures::future::join_all;
 use holdfast_meta_core::read::{self, Gathered, PackBounds, Place};
 use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_base::failpoint;
 use holdfast_objstore_base::units::BLOCK;
-use holdfast_objstore_proto::meta::{Command, Home, MetaError, MetaResult, Pack, PackMember, Reply, Request};
+use holdfast_objstore_proto::meta::{Command, Home, MetaError, MetaResult, Pack, PackMember, Reply};
 use holdfast_objstore_proto::stripe::{COPIES_BYTES_MAX, STRIPE_BYTES_MAX};
-use holdfast_objstore_proto::{BucketId, Code, SessionEpoch, SessionId, StripeId, StripeMeta, StripeRange};
+use holdfast_objstore_proto::{BucketId, Code, SessionEpoch, SessionId, StripeId, StripeMeta};
 use std::ops::Range;
 use std::sync::Arc;
 use tokio::time::Instant;
 
 /// One pack: a stripe's worth of bytes, and no more members than one command moves without keeping others waiting.
 const BOUNDS: PackBounds = PackBounds { bytes_max: STRIPE_BYTES_MAX as u64, members_max: 512 };
-/// Ids asked for at a time: one block of them.
-const IDS: u32 = 512;
 /// Packs gathered from one bucket before the next bucket has its turn.
 const TURNS_MAX: usize = 64;
 /// Stripes read at a time for a pack.
@@ -65,16 +64,6 @@ impl From<MetaError> for Fault {
             e => Fault::Later(e.to_string()),
         }
     }
-}
-
-/// The packer's own session: packs have ids of its range, so what it leaves behind is reconciled like any writer's.
-struct Writer {
-    id: SessionId,
-    epoch: SessionEpoch,
-    seq: u64,
-    ids: Option<StripeRange>,
-    /// Somebody ended it.
-    over: bool,
 }
 
 struct Packer {
@@ -211,7 +200,8 @@ impl Packer {
         let cold = i64::try_from(self.core.config.pack_cold.as_nanos()).unwrap_or(i64::MAX);
         let until = i64::try_from(self.core.clock.wall_ns()).unwrap_or(i64::MAX).saturating_sub(cold);
         for bucket in self.core.view(|kv| read::small_buckets(kv))? {
-            if self.cold_from.is_some_and(|from| bucket < from) {
+            // A root names the stripes of a snapshot: they stay what they are.
+            if self.cold_from.is_some_and(|from| bucket < from) || self.core.is_system(bucket)? {
                 continue;
             }
             self.cold_from = Some(bucket);
@@ -294,12 +284,7 @@ impl Packer {
 
     async fn writer(&mut self) -> MetaResult<&mut Writer> {
         if self.writer.as_ref().is_none_or(|w| w.over) {
-            let command = Command::OpenSession { client: "packer".into() };
-            let open = Request { session: SessionId(0), epoch: SessionEpoch(0), seq: 0, acked: 0, command };
-            match self.core.propose(&open).await? {
-                Reply::Session { session: id, epoch } => self.writer = Some(Writer { id, epoch, seq: 0, ids: None, over: false }),
-                other => return Err(MetaError::Failed(format!("OpenSession answered {other:?}"))),
-            }
+            self.writer = Some(Writer::open(&self.core, "packer").await?);
         }
         Ok(self.writer.as_mut().expect("just made"))
     }
@@ -309,30 +294,5 @@ impl Packer {
         if let Some(mut writer) = self.writer.take() {
             let _ = writer.run(&self.core, Command::CloseSession).await;
         }
-    }
-}
-
-impl Writer {
-    /// One command at a time, so each acknowledges all before it.
-    async fn run(&mut self, core: &Core, command: Command) -> MetaResult<Reply> {
-        self.seq += 1;
-        let (session, epoch, seq) = (self.id, self.epoch, self.seq);
-        let reply = core.propose(&Request { session, epoch, seq, acked: seq - 1, command }).await;
-        self.over |= matches!(reply, Err(MetaError::Evicted));
-        reply
-    }
-
-    async fn stripe(&mut self, core: &Core) -> MetaResult<StripeId> {
-        if self.ids.is_none_or(|r| r.count == 0) {
-            match self.run(core, Command::GrantStripes { count: IDS }).await? {
-                Reply::Stripes(range) => self.ids = Some(range),
-                other => return Err(MetaError::Failed(format!("GrantStripes answered {other:?}"))),
-            }
-        }
-        let range = self.ids.as_mut().expect("just granted");
-        let id = range.first;
-        range.first.counter += 1;
-        range.count -= 1;
-        Ok(id)
     }
 }
