@@ -14,7 +14,7 @@ use super::mirror::start::Started;
 use super::record::{Purge, StoredId, StoredVote, Tail};
 use super::types::{Id, RaftEntry, Types, Vote};
 use super::window::Window;
-use super::{Config, mirror};
+use super::{Config, TIGHT_BYTES, mirror};
 use crate::metrics::Metrics;
 use crate::seam::{Kept, Mirror, StateMachine};
 use holdfast_objstore_base::clock::Clock;
@@ -498,14 +498,23 @@ impl Wal {
     /// Holds what the state needs of its entries. When that sets free what an earlier purge had to leave, it is given back.
     pub fn hold(self: &Arc<Self>, sm: &dyn StateMachine) {
         let (hold, keep) = (sm.hold(), sm.keep());
-        let from = self.state.lock().held_for(hold, keep, self.kept_bytes_max);
+        let much = keep.is_some_and(|from| self.state.lock().bytes_since(from) >= TIGHT_BYTES);
+        // Deletes on a full device need the log to be given back.
+        let bytes_max = if much && self.tight() { 0 } else { self.kept_bytes_max };
+        let from = {
+            let mut s = self.state.lock();
+            let from = s.held_for(hold, keep, bytes_max);
+            if s.hold != from {
+                s.set_hold(from);
+            }
+            from
+        };
         let mut spent = self.spent.lock();
         if spent.hold == from {
             return;
         }
         let risen = spent.hold.is_some_and(|old| from.is_none_or(|new| new > old));
         spent.hold = from;
-        self.state.lock().set_hold(from);
         if risen && spent.behind {
             let wal = self.clone();
             tokio::spawn(async move { wal.retire().await });

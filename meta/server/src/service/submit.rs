@@ -9,7 +9,7 @@
 use super::core::{Core, state_error};
 use super::grants::{Blocked, Marked, Plan};
 use super::session::{Number, Session};
-use super::work::Leaves;
+use super::work::{Leaves, is_system_name};
 use crate::state::inline_of;
 use holdfast_meta_core::lease::{Ask, Asker};
 use holdfast_meta_core::{Touch, TouchKind, touches};
@@ -70,6 +70,11 @@ impl Core {
     pub(crate) async fn submit(self: Arc<Self>, session: Arc<Session>, command: Command) -> MetaResult<Reply> {
         if is_services(&command) {
             return Err(MetaError::NotPermitted);
+        }
+        if let Command::CreateBucket { name, .. } | Command::DeleteBucket { name } = &command
+            && is_system_name(name)
+        {
+            return Err(MetaError::Invalid("a bucket's name does not begin with a dot".into()));
         }
         if self.tight() && grows(&command) {
             return Err(MetaError::NoSpace);

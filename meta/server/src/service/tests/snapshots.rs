@@ -111,6 +111,10 @@ async fn make(disk: &SimDisk) {
 }
 
 async fn open(disk: &SimDisk, dir: &Path, pool: &Arc<Pool>, seed: u128) -> Result<Arc<Service>, OpenError> {
+    open_log(disk, dir, pool, log_config(seed)).await
+}
+
+async fn open_log(disk: &SimDisk, dir: &Path, pool: &Arc<Pool>, log: raft::Config) -> Result<Arc<Service>, OpenError> {
     let state = StateConfig { overlay_bytes: 256 << 10, overlay_bytes_max: 4 << 20, cache_bytes: 1 << 20, ..StateConfig::default() };
     let snapshots = Some(Snapshots { roots: pool.roots(), every_bytes: 64 << 10 });
     let deps = Deps {
@@ -119,7 +123,7 @@ async fn open(disk: &SimDisk, dir: &Path, pool: &Arc<Pool>, seed: u128) -> Resul
         cluster: Some(CLUSTER),
         clock: Arc::new(clock()),
         config: crate::Config { state, snapshots, ..config() },
-        log: log_config(seed),
+        log,
     };
     let service = Service::open(deps).await?;
     let to = Arc::new(To(pool.clone()));
@@ -325,6 +329,31 @@ async fn a_pool_that_takes_no_snapshot_is_told_of_and_the_log_stays_bounded() {
     let b = Client::mount(&service, "b").await;
     assert_eq!(b.meta.extents(f, 0..1).await.expect("reads")[0].inline.as_ref(), Some(&data));
     service.shutdown().await.expect("stops");
+}
+
+/// The control: where the log keeps nothing for them, an old snapshot is refused, not served.
+#[tokio::test]
+async fn a_state_that_the_log_cannot_go_on_from_is_refused() {
+    let pool = Arc::new(Pool::default());
+    let disk = SimDisk::new(8);
+    make(&disk).await;
+    pool.broken.store(true, Ordering::SeqCst);
+    let service = open_log(&disk, Path::new("meta0"), &pool, raft::Config { kept_bytes_max: 0, ..log_config(5) }).await.expect("opens");
+    let a = Client::mount(&service, "a").await;
+    let root = home(&a).await;
+    let f = a.file(root, "f").await;
+    while service.status().checkpoints < 3 {
+        publish(&*a.meta, f, 1).await.expect("publishes");
+    }
+    assert!(!service.status().snapshot.expect("snapshots are made").covers);
+    drop(a);
+    let disk = disk.crash(1);
+    lose(&disk, Path::new("meta0"));
+    rebuild(&disk, Path::new("meta1"), &pool).await.expect("rebuilds");
+    match open(&disk, Path::new("meta1"), &pool, 6).await {
+        Err(e) => assert!(e.to_string().contains("older than the metadata log"), "{e}"),
+        Ok(_) => panic!("a state without what was answered is served"),
+    }
 }
 
 /// What snapshots write grows with what changes, not with what there is.
