@@ -23,6 +23,7 @@ pub fn dump(path: &Path, from: impl Read, sink: &mut Sink<'_>) -> io::Result<()>
     };
     let head = reader.head();
     let line = line.with("cluster", hex(&head.cluster)).with("applied", head.applied).with("wall_ns", head.wall_ns);
+    let line = head.behind.map_or(line.clone(), |behind| line.with("behind", behind));
     sink(if head.tail.is_empty() { line } else { raft::describe_tail(line, &head.tail) })?;
     for number in 0u64.. {
         let line = Line::new("image-block", path).at(reader.bytes());
@@ -31,9 +32,12 @@ pub fn dump(path: &Path, from: impl Read, sink: &mut Sink<'_>) -> io::Result<()>
             Ok(more) => {
                 sink(line.clone().with("number", number).with("rows", rows.len()))?;
                 for (key, value) in rows {
-                    sink(match staged_stripe(&key) {
-                        Some(stripe) => line.part("image-inline").show("stripe", stripe).with("bytes", value.len()),
-                        None => describe(line.part("row"), &key, &value),
+                    sink(match (staged_stripe(&key), value) {
+                        (Some(stripe), value) => {
+                            line.part("image-inline").show("stripe", stripe).with("bytes", value.map_or(0, |v| v.len()))
+                        }
+                        (None, Some(value)) => describe(line.part("row"), &key, &value),
+                        (None, None) => line.part("row").with("key", hex(&key)).with("removed", true),
                     })?;
                 }
                 if !more {
@@ -65,7 +69,7 @@ mod tests {
 
     #[test]
     fn an_image_is_told_of_whole_and_its_damage_after_what_could_be_read() {
-        let mut bytes = Head { cluster: [3; 16], applied: 42, wall_ns: 5, tail: Bytes::new() }.encode();
+        let mut bytes = Head { cluster: [3; 16], applied: 42, wall_ns: 5, behind: None, tail: Bytes::new() }.encode();
         let second = bytes.len();
         let mut block = Block::default();
         block.push(&staged_key(StripeId::from_bytes([3; 16])), b"inline");
