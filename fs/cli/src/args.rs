@@ -258,7 +258,9 @@ pub enum AdminMeta {
         data: PathBuf,
     },
     /// Make a snapshot of the metadata in the pool now, from which a start rebuilds the state when its device is lost
-    #[command(after_help = "Example:\n  holdfast admin meta snapshot --data ./data\n\nThe cluster makes them by itself as its metadata changes.")]
+    #[command(
+        after_help = "Example:\n  holdfast admin meta snapshot --data ./data\n\nThe cluster makes them by itself as its metadata changes."
+    )]
     Snapshot {
         /// Any data folder of the cluster
         #[arg(long, value_name = "DIR")]

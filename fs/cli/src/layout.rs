@@ -123,7 +123,10 @@ impl Layout {
         let there = |i: &usize| matches!(read(disk, &self.dirs[*i]), Ok(Some(_)));
         let next = (0..count).map(|n| (self.home + n) % count).find(there);
         let next = next.with_context(|| {
-            format!("{} is missing or empty: it keeps the cluster's metadata; bring it back and start again, nothing was changed", self.home().display())
+            format!(
+                "{} is missing or empty: it keeps the cluster's metadata; bring it back and start again, nothing was changed",
+                self.home().display()
+            )
         })?;
         self.lost_home = Some(self.home);
         self.home = next;

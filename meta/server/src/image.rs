@@ -23,8 +23,8 @@ pub use format::{Head, Reader};
 pub(crate) use format::{fuzz, samples};
 pub use rebuild::Rebuild;
 pub use restore::{Newest, RestoreError, Restored, newest, restore};
-pub use root::{Piece, Root};
 pub(crate) use root::ROOT_BYTES_MAX;
+pub use root::{Piece, Root};
 #[cfg(feature = "fuzzing")]
 pub(crate) use root::{fuzz as fuzz_root, samples as root_samples};
 pub(crate) use snapshot::Parts;

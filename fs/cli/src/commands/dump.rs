@@ -5,9 +5,9 @@
 //! What it leaves out: secrets. Of the credentials only the access key is told.
 
 use crate::args::Dump;
+use crate::roles::snapshots;
 use crate::{credentials, layout};
 use anyhow::{Context, bail, ensure};
-use crate::roles::snapshots;
 use holdfast_meta_server::image;
 use holdfast_meta_server::{Rows, dump_log, dump_root, dump_state, dump_superblock};
 use holdfast_objstore_base::disk::Disk;

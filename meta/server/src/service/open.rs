@@ -4,11 +4,11 @@
 //! published is garbage, and nothing they may still send can change anything.
 //! What it leaves out: formatting (`format`).
 
-use super::{Service, SnapshotStatus};
 use super::core::Core;
 use super::grants::Grants;
 use super::opens::Opens;
 use super::work::{Known, PackStore, SnapshotStore, StripeReaper, Work};
+use super::{Service, SnapshotStatus};
 use crate::ballast::{Ballast, Cushioned};
 use crate::config::Config;
 use crate::image::{Export, Head, Rows};
@@ -22,8 +22,8 @@ use holdfast_objstore_base::clock::Clock;
 use holdfast_objstore_base::disk::{Disk, DiskError, File, Open};
 use holdfast_objstore_base::failpoint;
 use holdfast_objstore_base::real::RealClock;
-use holdfast_objstore_proto::{Code, StripeId};
 use holdfast_objstore_proto::meta::{Command, Inline, MetaError};
+use holdfast_objstore_proto::{Code, StripeId};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -136,7 +136,8 @@ async fn open_log(disk: &SimDisk, dir: &Path, pool: &Arc<Pool>, log: raft::Confi
 async fn rebuild(disk: &SimDisk, dir: &Path, pool: &Pool) -> Result<u64, String> {
     let mut rebuild = Rebuild::begin(Arc::new(disk.clone()), dir, CLUSTER, Blocking::Here).map_err(|e| e.to_string())?;
     let stripes = pool.stripes.lock().clone();
-    let there = |r: &Root| r.pieces.iter().flat_map(|p| &p.stripes).all(|(id, len)| stripes.get(id).is_some_and(|d| d.len() == *len as usize));
+    let there =
+        |r: &Root| r.pieces.iter().flat_map(|p| &p.stripes).all(|(id, len)| stripes.get(id).is_some_and(|d| d.len() == *len as usize));
     let roots = pool.roots();
     let root = roots.iter().find(|r| there(r));
     assert!(root.is_some() || roots.is_empty(), "no root of {} can be read", roots.len());

@@ -20,7 +20,8 @@ use holdfast_meta_log::Blocking;
 use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_base::told::Told;
 use holdfast_objstore_proto::meta::{
-    Bucket, CHUNK_BYTES, Command, Condition, Extent, ListItem, ListQuery, MetaError, MetaResult, Name, ObjectInfo, Owner, PutObject, Reply, Shape,
+    Bucket, CHUNK_BYTES, Command, Condition, Extent, ListItem, ListQuery, MetaError, MetaResult, Name, ObjectInfo, Owner, PutObject, Reply,
+    Shape,
 };
 use holdfast_objstore_proto::{BucketId, Code, StripeMeta};
 use parking_lot::Mutex;
@@ -193,7 +194,11 @@ impl Maker {
             self.publish(root).await?;
         } else {
             // The log tells everything from its beginning, or all is to be written anew.
-            self.core.state.cover().reaches_back_to(if self.core.state.cover().covered() == 0 { self.core.log.kept().first } else { u64::MAX });
+            self.core.state.cover().reaches_back_to(if self.core.state.cover().covered() == 0 {
+                self.core.log.kept().first
+            } else {
+                u64::MAX
+            });
         }
         self.clean().await
     }
@@ -288,13 +293,8 @@ impl Maker {
                 _ => Change::All,
             };
             let behind = if change == Change::All { 0 } else { cover.covered() };
-            let head = Head {
-                cluster: self.core.config.cluster,
-                applied,
-                wall_ns: core.clock.wall_ns(),
-                behind: Some(behind),
-                tail: mark.tail,
-            };
+            let head =
+                Head { cluster: self.core.config.cluster, applied, wall_ns: core.clock.wall_ns(), behind: Some(behind), tail: mark.tail };
             let all = change == Change::All;
             let parts = match change {
                 Change::All => Parts::all(head, rows),
