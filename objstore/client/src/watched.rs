@@ -137,6 +137,7 @@ impl ShardService for Watched {
                 return;
             }
             tokio::select! {
+                biased;
                 () = self.inner.pace(bytes) => {}
                 () = told => {}
             }

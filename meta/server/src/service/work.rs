@@ -120,6 +120,7 @@ impl Work {
     async fn gather(&self, grace: Duration) -> bool {
         let wait = async {
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(grace) => {}
                 () = self.hurry.notified() => {}
             }

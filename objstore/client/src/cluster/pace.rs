@@ -63,6 +63,7 @@ impl Cluster {
         self.metrics.full_waits.inc();
         returning.hurry();
         tokio::select! {
+            biased;
             () = deleted => {}
             () = tokio::time::sleep(LOOK_AGAIN.min(until - now)) => {}
         }

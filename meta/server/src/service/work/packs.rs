@@ -122,6 +122,7 @@ impl Packer {
             if now.stripes == 0 {
                 since = None;
                 tokio::select! {
+                    biased;
                     () = self.core.state.packable() => {}
                     () = tokio::time::sleep_until(self.cold_at) => return,
                 }
@@ -135,6 +136,7 @@ impl Packer {
                 return;
             }
             tokio::select! {
+                biased;
                 () = self.core.state.packable() => {}
                 () = tokio::time::sleep(config.pack_idle) => {
                     let then = self.core.state.staged_now();

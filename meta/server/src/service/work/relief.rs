@@ -20,6 +20,7 @@ pub(super) async fn run(core: Arc<Core>) {
     let mut backoff = Backoff::new();
     let told = async || {
         tokio::select! {
+            biased;
             () = core.state.heavy() => {}
             () = tokio::time::sleep(LOOK) => {}
         }
