@@ -6,6 +6,7 @@
 pub mod atomicity;
 pub mod coherence;
 pub mod durability;
+pub mod fences;
 mod files;
 pub mod liveness;
 pub mod log;

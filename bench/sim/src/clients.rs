@@ -1,11 +1,15 @@
 //! The clients of a run: mounts, an S3-like gateway, and the audit between lives.
 
 mod audit;
+mod filler;
 mod gateway;
+mod hung;
 mod mount;
 
 pub use audit::{audit, remove_all};
+pub use filler::Filler;
 pub use gateway::Gateway;
+pub use hung::Hung;
 pub use mount::Mount;
 
 use crate::plan::PATHS;

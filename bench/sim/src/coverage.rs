@@ -6,9 +6,9 @@
 use holdfast_fs_vfs::Vfs;
 use holdfast_meta_log::metrics::Metrics as LogMetrics;
 use holdfast_meta_server::{Metrics as MetaMetrics, Service};
-use holdfast_objstore_client::Cluster;
+use holdfast_objstore_client::{Cluster, Objects};
 use holdfast_objstore_osd::Metrics as OsdMetrics;
-use holdfast_objstore_repair::{Metrics as RepairMetrics, Repair};
+use holdfast_objstore_repair::{Metrics as RepairMetrics, Reconciler, Repair};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,6 +39,19 @@ pub const REACHED: &[&str] = &[
     "write hedges",
     "mirror sets",
     "log segments retired",
+    "evictions",
+    "late shards refused",
+    "stripes reconciled away",
+    "devices that went back in time",
+    "osds given up",
+    "shards scrubbed",
+    "osds replaced",
+    "osds added",
+    "osds drained",
+    "osds removed",
+    "changes refused",
+    "times full",
+    "times healed",
 ];
 
 /// How often each thing happened.
@@ -77,16 +90,26 @@ pub struct Meters {
     log: LogMetrics,
     service: Option<MetaMetrics>,
     repair: Option<RepairMetrics>,
+    reconciler: Option<Arc<Reconciler>>,
+    /// OSDs that the start found to have gone back in time.
+    stale: u64,
 }
 
 impl Meters {
     pub fn new(osds: Vec<OsdMetrics>, objects: Arc<Cluster>, log: LogMetrics) -> Self {
-        Self { osds: Mutex::new(osds), objects, log, service: None, repair: None }
+        Self { osds: Mutex::new(osds), objects, log, service: None, repair: None, reconciler: None, stale: 0 }
     }
 
-    /// The service and repair have started.
-    pub fn serves(&mut self, service: &Service, repair: &Repair) {
+    /// The service and all background work have started.
+    pub fn serving(mut self, service: &Service, repair: &Repair, reconciler: &Arc<Reconciler>, stale: u64) -> Self {
         (self.service, self.repair) = (Some(service.metrics().clone()), Some(repair.metrics().clone()));
+        (self.reconciler, self.stale) = (Some(reconciler.clone()), stale);
+        self
+    }
+
+    /// An OSD was made.
+    pub fn more(&self, osd: OsdMetrics) {
+        self.osds.lock().push(osd);
     }
 
     /// What they show now.
@@ -123,6 +146,13 @@ impl Meters {
             c.add("shards scrubbed", r.scrubbed_shards.get());
             c.add("faults found by scrubs", r.scrub_faults.get());
         }
+        if let Some(r) = &self.reconciler {
+            c.add("stripes reconciled away", r.progress().deleted);
+            c.add("passes of reconciling", r.progress().passes);
+        }
+        c.add("devices that went back in time", self.stale);
+        let given_up = |o: &(_, Option<String>)| o.1.as_ref().is_some_and(|why| why.contains("was not answered"));
+        c.add("osds given up", self.objects.osds().iter().filter(|o| given_up(o)).count() as u64);
         let o = self.objects.metrics();
         c.add("shards rebuilt", o.rebuilt_shards());
         c.add("bytes decoded", o.decoded_bytes());

@@ -42,16 +42,24 @@ pub(crate) struct Device {
     lost: AtomicBool,
     /// It is away, with what it had; from the moment it goes until it is back.
     away: Mutex<Away>,
+    /// What it held when the life began, of one that will go back to it.
+    former: Mutex<Option<SimDisk>>,
 }
 
 /// How a device goes about its work.
 struct Manners {
     rng: Rng,
     pace: Pace,
-    /// Of 100 writes, how many are answered and not done …
-    lost_percent: u64,
-    /// … and how many land elsewhere.
-    astray_percent: u64,
+    mischief: Mischief,
+}
+
+/// Of 100 writes, how many are answered and not done, land elsewhere, or are done in part; of 100 reads, how many answer what lies elsewhere.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Mischief {
+    pub lost: u64,
+    pub astray: u64,
+    pub short: u64,
+    pub misread: u64,
 }
 
 /// What becomes of a write.
@@ -60,6 +68,8 @@ pub(crate) enum Fate {
     Lost,
     /// It lands this many blocks further on.
     Astray(u64),
+    /// Only so many per mille of its blocks are written.
+    Short(u64),
 }
 
 #[derive(Default)]
@@ -92,7 +102,8 @@ impl Devices {
             Arc::new(Device {
                 number,
                 disk: Mutex::new(SimDisk::new(seed)),
-                manners: Mutex::new(Manners { rng: Rng::new(seed), pace, lost_percent: 0, astray_percent: 0 }),
+                manners: Mutex::new(Manners { rng: Rng::new(seed), pace, mischief: Mischief::default() }),
+                former: Mutex::default(),
                 hung: Told::new(false),
                 lost: AtomicBool::new(false),
                 away: Mutex::default(),
@@ -144,11 +155,17 @@ impl Devices {
         self.0.devices[number].manners.lock().pace = pace;
     }
 
-    /// Some writes are answered and not done, or land elsewhere.
-    pub fn misbehave(&self, number: usize, lost_percent: u64, astray_percent: u64) {
-        self.0.trace.note(format_args!("d{number} loses {lost_percent} % of its writes, {astray_percent} % go astray"));
-        let mut m = self.0.devices[number].manners.lock();
-        (m.lost_percent, m.astray_percent) = (lost_percent, astray_percent);
+    /// Some writes are answered and not done, and so on.
+    pub fn misbehave(&self, number: usize, mischief: Mischief) {
+        self.0.trace.note(format_args!("d{number} does {mischief:?}"));
+        self.0.devices[number].manners.lock().mischief = mischief;
+    }
+
+    /// Keeps what the device holds now; after the next restart it holds just that.
+    pub fn will_go_back(&self, number: usize) {
+        self.0.trace.note(format_args!("d{number} will go back to this moment"));
+        let d = &self.0.devices[number];
+        *d.former.lock() = Some(d.disk.lock().kill());
     }
 
     /// The next read, write or flush, or one soon after, fails.
@@ -169,9 +186,15 @@ impl Devices {
         self.disk(number).lying_flush(true);
     }
 
-    /// Damages some bytes of the OSD's log on the device.
+    /// Takes a file away, or a folder with all that is in it.
+    pub fn remove_all(&self, path: &Path) -> Result<()> {
+        self.at("remove_all", path)?.remove_all(path)
+    }
+
+    /// Damages some bytes of the OSD's log, or of the metadata log's copy, on the device.
     pub fn rot(&self, number: usize, rng: &mut Rng) {
-        let (disk, log) = (self.disk(number), folder(number).join("osd/log"));
+        let disk = self.disk(number);
+        let log = folder(number).join(if rng.below(4) == 0 { "meta/wal" } else { "osd/log" });
         let names: Vec<String> = disk.list(&log).unwrap_or_default().into_iter().filter(|n| n.ends_with(".segment")).collect();
         if names.is_empty() {
             return;
@@ -194,6 +217,7 @@ impl Devices {
             let mut disk = d.disk.lock();
             let old = disk.clone();
             let mut away = d.away.lock();
+            let former = d.former.lock().take();
             *disk = match (d.lost.load(Ordering::Relaxed), std::mem::take(&mut *away), end) {
                 (true, ..) => SimDisk::new(seed),
                 (false, Away::Going, _) => {
@@ -201,12 +225,13 @@ impl Devices {
                     SimDisk::new(seed)
                 }
                 (false, Away::Gone(had), _) => had.kill(),
+                (false, Away::Here, _) if former.is_some() => former.unwrap_or(old),
                 (false, Away::Here, End::PowerCut) => old.crash(seed),
                 (false, Away::Here, End::Killed | End::Stopped) => old.kill(),
             };
             d.hung.tell(|h| *h = false);
             let mut manners = d.manners.lock();
-            (manners.pace, manners.lost_percent, manners.astray_percent) = (pace, 0, 0);
+            (manners.pace, manners.mischief) = (pace, Mischief::default());
         }
         self.0.power.on(self.0.devices.iter().map(|d| d.disk.lock().clone()).collect());
     }
@@ -278,14 +303,22 @@ impl Device {
     /// What becomes of the next write.
     fn fate(&self) -> Fate {
         let m = &mut *self.manners.lock();
-        if m.lost_percent + m.astray_percent == 0 {
+        let Mischief { lost, astray, short, .. } = m.mischief;
+        if lost + astray + short == 0 {
             return Fate::Done;
         }
         match m.rng.below(100) {
-            n if n < m.lost_percent => Fate::Lost,
-            n if n < m.lost_percent + m.astray_percent => Fate::Astray(1 + m.rng.below(8)),
+            n if n < lost => Fate::Lost,
+            n if n < lost + astray => Fate::Astray(1 + m.rng.below(8)),
+            n if n < lost + astray + short => Fate::Short(m.rng.below(1000)),
             _ => Fate::Done,
         }
+    }
+
+    /// How many blocks further on the next read reads.
+    fn misreads(&self) -> u64 {
+        let m = &mut *self.manners.lock();
+        if m.mischief.misread > 0 && m.rng.below(100) < m.mischief.misread { 1 + m.rng.below(8) } else { 0 }
     }
 
     /// Takes the time an operation takes; never while it hangs.

@@ -27,10 +27,12 @@ pub enum Bug {
     LostDelete,
     /// A start takes the word of any one device for it that its copy of the log counts.
     StaleMirror,
+    /// OSDs say that ranges of ended sessions are fenced, and still take what comes.
+    MissingFence,
 }
 
 impl Bug {
-    pub const ALL: [(&'static str, Bug); 7] = [
+    pub const ALL: [(&'static str, Bug); 8] = [
         ("ack-before-flush", Bug::AckBeforeFlush),
         ("shard-ack-before-flush", Bug::ShardAckBeforeFlush),
         ("purge-before-checkpoint", Bug::PurgeBeforeCheckpoint),
@@ -38,6 +40,7 @@ impl Bug {
         ("stale-record", Bug::StaleRecord),
         ("lost-delete", Bug::LostDelete),
         ("stale-mirror", Bug::StaleMirror),
+        ("missing-fence", Bug::MissingFence),
     ];
 }
 
@@ -53,7 +56,7 @@ pub fn disk(disk: Arc<dyn Disk>, bug: Option<Bug>) -> Arc<dyn Disk> {
 /// An OSD, with a bug in it.
 pub fn shards(service: Arc<dyn ShardService>, bug: Option<Bug>) -> Arc<dyn ShardService> {
     match bug {
-        Some(bug @ (Bug::ShardAckBeforeFlush | Bug::QuorumOffByOne | Bug::StaleRecord | Bug::LostDelete)) => {
+        Some(bug @ (Bug::ShardAckBeforeFlush | Bug::QuorumOffByOne | Bug::StaleRecord | Bug::LostDelete | Bug::MissingFence)) => {
             Arc::new(shards::Shards::new(service, bug))
         }
         _ => service,

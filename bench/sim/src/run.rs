@@ -4,18 +4,24 @@
 //! What always holds: everything runs on the calling thread, under a paused clock; a life that ended leaves nothing running.
 
 use crate::checkers::{self, liveness, space};
-use crate::clients::{self, Gateway, Mount};
+use crate::clients::{self, Filler, Gateway, Hung, Mount};
 use crate::clock::SimClock;
-use crate::cluster::{self, Running};
+use crate::cluster::{self, Running, Site};
 use crate::coverage::Coverage;
 use crate::devices::{Devices, Power};
 use crate::history::{Audit, End, Life};
+use crate::network::Network;
+use crate::operator::Change;
 use crate::plan::{Fault, FaultKind, LifePlan, Plan};
 use crate::planted::Bug;
 use crate::recorder::Recorder;
 use crate::trace::Trace;
 use holdfast_objstore_base::sim::Rng;
+use holdfast_objstore_proto::OsdId;
+use holdfast_objstore_proto::shard::ShardService;
+use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +64,9 @@ impl std::fmt::Display for Failure {
     }
 }
 
+/// How long what nobody refers to may stay when all clients are gone.
+const QUIET: Duration = Duration::from_secs(300);
+
 type Broken = (&'static str, String);
 
 /// How far a life came.
@@ -74,10 +83,13 @@ struct House<'a> {
     clock: SimClock,
     power: Arc<Power>,
     devices: Devices,
+    network: Network,
     recorder: Arc<Recorder>,
     /// Starts so far, the format among them.
     starts: Cell<u64>,
-    coverage: RefCell<Coverage>,
+    coverage: Arc<Mutex<Coverage>>,
+    /// What each OSD had free when it was new.
+    fresh: RefCell<BTreeMap<OsdId, u64>>,
 }
 
 /// Runs a plan, with a bug planted if one is named. `keep`: the trace is kept for a reader of a failure.
@@ -87,8 +99,20 @@ pub fn run(plan: &Plan, bug: Option<Bug>, keep: bool) -> Result<Report, Failure>
     let power = Arc::new(Power::default());
     let devices = Devices::new(plan.devices, plan.seed, plan.pace, power.clone(), trace.clone());
     let recorder = Arc::new(Recorder::new(trace.clone(), power.clone()));
-    let house =
-        House { plan, bug, trace: trace.clone(), clock, power, devices, recorder, starts: Cell::default(), coverage: RefCell::default() };
+    let network = Network::new(plan.devices, plan.seed, trace.clone());
+    let house = House {
+        plan,
+        bug,
+        trace: trace.clone(),
+        clock,
+        power,
+        devices,
+        network,
+        recorder,
+        starts: Cell::default(),
+        coverage: Arc::default(),
+        fresh: RefCell::default(),
+    };
     house.all().map_err(|(promise, why)| Failure { seed: plan.seed, promise, why, trace: trace.lines() })
 }
 
@@ -121,7 +145,8 @@ impl House<'_> {
         let unheard = lives.iter().map(|l| l.events.len()).sum::<usize>() - answered;
         drop(last);
         let (trace, image, ms) = (self.trace.digest(), self.devices.digest(), self.clock.now_ns() / 1_000_000);
-        let mut coverage = self.coverage.borrow().clone();
+        let mut coverage = self.coverage.lock().clone();
+        coverage.add("late shards refused", self.network.fences.refused());
         coverage.add("calls answered", answered as u64);
         coverage.add("calls cut off", unheard as u64);
         Ok(Report { seed: self.plan.seed, trace, image, answered, unheard, ms, coverage, lines: self.trace.lines() })
@@ -130,6 +155,7 @@ impl House<'_> {
     fn restart(&self, end: End, seed: u64) {
         self.trace.note(format_args!("-- {end:?} after {} steps --", self.power.steps()));
         self.devices.restart(end, seed, self.plan.pace);
+        self.network.reset();
     }
 
     /// Runs `work` in a runtime of its own; whatever else it started is gone afterwards, and the power with it.
@@ -158,10 +184,20 @@ impl House<'_> {
 
     async fn start(&self, waiting: &str) -> Result<Option<(Running, Audit)>, Broken> {
         self.starts.set(self.starts.get() + 1);
+        let site = Site {
+            plan: self.plan,
+            devices: &self.devices,
+            network: &self.network,
+            clock: &self.clock,
+            trace: &self.trace,
+            bug: self.bug,
+            start: self.starts.get(),
+        };
         let start = async {
-            let running = Running::open(self.plan, &self.devices, &self.clock, self.bug, self.starts.get())
-                .await
-                .map_err(|why| ("durability", why))?;
+            let running = Running::open(site).await.map_err(|why| ("durability", why))?;
+            if self.starts.get() == 1 {
+                *self.fresh.borrow_mut() = running.osds.lock().iter().map(|o| (o.osd(), o.space().free)).collect();
+            }
             let audit = clients::audit(&running).await?;
             Ok((running, audit))
         };
@@ -176,16 +212,31 @@ impl House<'_> {
             self.power.cut_after(steps);
         }
         let Some((running, begin)) = self.start("a start").await? else { return Ok(Came::NotFar) };
+        let running = Arc::new(running);
         self.trace.note(format_args!("begins with {begin:?}"));
         let service = running.service.clone();
         let first = service.status().applied;
         if let Some(steps) = plan.cut_after {
             self.power.cut_after(steps);
         }
-        let mut mounts = Vec::new();
+        let (mut mounts, filler) = (Vec::new(), Arc::new(Mutex::new(Ok(()))));
+        let meters = running.meters.clone();
+        let mut gateway_meta = None;
         let lived = self.lit(async {
-            for _ in 0..self.plan.mounts {
-                mounts.push(running.mount().await?);
+            for n in 0..self.plan.mounts {
+                let hung = Hung::over(running.objects.clone());
+                mounts.push(running.mount_over(hung.clone()).await?);
+                for hang in plan.hangs.iter().filter(|h| h.mount == n).copied() {
+                    let (hung, trace) = (hung.clone(), self.trace.clone());
+                    tokio::spawn(async move {
+                        tokio::time::sleep(Duration::from_millis(hang.at_ms)).await;
+                        trace.note(format_args!("mount {n} hangs"));
+                        hung.hang(true);
+                        tokio::time::sleep(Duration::from_millis(hang.ms)).await;
+                        trace.note(format_args!("mount {n} wakes up"));
+                        hung.hang(false);
+                    });
+                }
             }
             let mut calls = tokio::task::JoinSet::new();
             for (n, vfs) in mounts.iter().enumerate() {
@@ -194,41 +245,73 @@ impl House<'_> {
             }
             if self.plan.gateway {
                 let meta = running.connect("gateway", false).await.map_err(|e| e.to_string())?;
+                gateway_meta = Some(meta.clone());
                 let number = self.plan.mounts;
                 let gateway = Gateway::new(number, meta, running.objects.clone(), self.recorder.clone(), seed << 3 | 7).await?;
                 calls.spawn(gateway.run(plan.calls));
             }
+            if self.plan.small {
+                let vfs = running.mount().await?;
+                mounts.push(vfs.clone());
+                let (client, told) = (Filler::new(vfs, self.trace.clone(), seed << 3 | 6, self.coverage.clone()), filler.clone());
+                calls.spawn(async move { *told.lock() = client.run().await });
+            }
+            if let Some(depth) = plan.scrub {
+                running.repair.scrub(depth);
+            }
+            if !plan.changes.is_empty() {
+                let (changes, running, coverage) = (plan.changes.clone(), running.clone(), self.coverage.clone());
+                calls.spawn(operate(changes, running, coverage));
+            }
             for fault in plan.faults.clone() {
-                let devices = self.devices.clone();
-                tokio::spawn(async move { strike(&devices, fault, seed).await });
+                if fault.kind == FaultKind::Back {
+                    self.devices.will_go_back(fault.device);
+                }
+                let (devices, network) = (self.devices.clone(), self.network.clone());
+                tokio::spawn(async move { strike(&devices, &network, fault, seed).await });
             }
             Ok::<_, String>(liveness::within("the clients' calls", calls.join_all(), || self.recorder.waiting()).await)
         });
         let mut end = plan.end;
         let lived = lived.await;
-        self.coverage.borrow_mut().join(&running.meters.count(&mounts));
         match lived {
             // Nobody hears anything any more.
             None => {}
             Some(Err(why)) => return Err(("liveness", why)),
-            Some(Ok(done)) => drop(done?),
+            Some(Ok(done)) => {
+                done?;
+                std::mem::replace(&mut *filler.lock(), Ok(())).map_err(|why| ("space", why))?;
+            }
         }
         if plan.end == End::Stopped {
             let stop = async {
                 for vfs in &mounts {
                     vfs.shutdown().await.map_err(|e| format!("a mount cannot be shut down: {e}"))?;
                 }
-                running.close().await
+                if let Some(meta) = gateway_meta {
+                    meta.close_session().await;
+                }
+                let left = quiet(&running).await;
+                running.close().await.map(|()| left)
             };
-            if let Some(Err(why)) = self.lit(liveness::within("an end in order", stop, Vec::new)).await.transpose()? {
+            let stopped = self.lit(liveness::within("an end in order", stop, Vec::new)).await.transpose()?;
+            if let Some(Ok(Some(left))) = &stopped {
+                return Err(("space", format!("all clients are gone, and {left}")));
+            }
+            if let Some(Err(why)) = stopped {
                 // With devices that fail, what could not be written is told, and the end is like any other.
                 self.trace.note(format_args!("the end in order: {why}"));
                 end = End::Killed;
             }
         }
+        self.coverage.lock().join(&meters.count(&mounts));
+        self.network.fences.check().map_err(|why| ("fences", why))?;
         let evicted = mounts.iter().enumerate().filter(|(_, v)| v.metrics().vfs_evictions.get() > 0).map(|(n, _)| n).collect();
-        let hurt = |f: &Fault| matches!(f.kind, FaultKind::Loss | FaultKind::Away | FaultKind::Hang { .. } | FaultKind::Errors);
-        let calm = !plan.faults.iter().any(hurt) && (0..self.devices.count()).all(|d| !self.devices.is_lost(d));
+        let hurt = |f: &Fault| matches!(f.kind, FaultKind::Loss | FaultKind::Away | FaultKind::Hang { .. } | FaultKind::Errors)
+            || matches!(f.kind, FaultKind::NoContact { .. } | FaultKind::Late { .. });
+        let calm = plan.hangs.is_empty()
+            && !self.plan.small
+            && !plan.faults.iter().any(hurt) && (0..self.devices.count()).all(|d| !self.devices.is_lost(d));
         Ok(Came::Lived(Life { begin, events: self.recorder.take(), end, evicted, calm, log: (first, service.status().applied) }))
     }
 
@@ -248,26 +331,63 @@ impl House<'_> {
         };
         liveness::within("removing everything", empty, Vec::new).await??;
         running.repair.look_at_all();
+        let hurt: BTreeSet<usize> = self.plan.lives.iter().flat_map(|l| &l.faults).map(|f| f.device).collect();
+        let whole = |o: &OsdId| !hurt.contains(&(o.0 as usize));
+        let fresh = self.fresh.borrow().iter().filter(|o| whole(o.0)).map(|o| (*o.0, *o.1)).collect();
+        let held = || space::held(&running).or_else(|| space::not_returned(&running, &fresh, 4 * self.plan.segment_bytes));
         let gone = async {
-            while space::held(&running).is_some() {
+            while held().is_some() {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         };
         if tokio::time::timeout(liveness::PATIENCE, gone).await.is_err() {
-            return Err(("space", space::held(&running).unwrap_or_default()));
+            return Err(("space", held().unwrap_or_default()));
         }
         let there = cluster::present(&self.devices).count();
         if let Some(why) = checkers::log::lacking(&running, self.plan.log_copies(), there) {
             return Err(("log", why));
         }
-        self.coverage.borrow_mut().join(&running.meters.count(&[]));
+        self.coverage.lock().join(&running.meters.count(&[]));
+        self.network.fences.check().map_err(|why| ("fences", why))?;
         liveness::within("the last end", running.close(), Vec::new).await?.map_err(live)?;
         Ok(last)
     }
 }
 
+/// An operator's changes, one after the other.
+async fn operate(changes: Vec<(u64, Change)>, running: Arc<Running>, coverage: Arc<Mutex<Coverage>>) {
+    let begun = tokio::time::Instant::now();
+    for (at_ms, change) in changes {
+        tokio::time::sleep_until(begun + Duration::from_millis(at_ms)).await;
+        let done = running.ask(change).await;
+        let what = match change {
+            _ if !done => "changes refused",
+            Change::Replace(_) => "osds replaced",
+            Change::Add(_) => "osds added",
+            Change::Drain(_) => "osds drained",
+            Change::Remove(_) => "osds removed",
+        };
+        coverage.lock().add(what, 1);
+        if !done {
+            return;
+        }
+    }
+}
+
+/// What is left on OSDs when all clients are gone and time has passed.
+async fn quiet(running: &Running) -> Option<String> {
+    let begun = tokio::time::Instant::now();
+    loop {
+        let left = space::orphan(running).await;
+        if left.is_none() || begun.elapsed() >= QUIET {
+            return left;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
 /// Lets a fault happen at its time, and end.
-async fn strike(devices: &Devices, fault: Fault, seed: u64) {
+async fn strike(devices: &Devices, network: &Network, fault: Fault, seed: u64) {
     tokio::time::sleep(Duration::from_millis(fault.at_ms)).await;
     let device = fault.device;
     match fault.kind {
@@ -279,7 +399,15 @@ async fn strike(devices: &Devices, fault: Fault, seed: u64) {
         }
         FaultKind::Slow { ms_max } => devices.set_pace(device, crate::devices::Pace { percent: 100, ms_max }),
         FaultKind::Lie => devices.lie(device),
-        FaultKind::Misbehave { lost_percent, astray_percent } => devices.misbehave(device, lost_percent, astray_percent),
+        FaultKind::Misbehave(mischief) => devices.misbehave(device, mischief),
+        // What it will be is kept already.
+        FaultKind::Back => {}
+        FaultKind::Late { percent, ms_max } => network.delay(device, percent, ms_max),
+        FaultKind::NoContact { ms } => {
+            network.cut(device, true);
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            network.cut(device, false);
+        }
         FaultKind::Errors => {
             let mut rng = Rng::new(seed ^ fault.at_ms);
             (0..1 + rng.below(3)).for_each(|_| devices.fail_soon(device, &mut rng));

@@ -45,7 +45,7 @@ async fn look(vfs: &Vfs) -> Result<Audit, Broken> {
         audit.files.insert(ino_of(node), found);
         vfs.forget(&[(node, 1)]);
     }
-    for name in root.iter().filter(|n| !matches!(n.as_str(), "." | ".." | super::FOLDER)) {
+    for name in root.iter().filter(|n| !matches!(n.as_str(), "." | ".." | super::FOLDER | super::filler::NAME)) {
         if !PATHS.contains(&name.as_str()) {
             return Err(("namespace", format!("a name nobody made: {name}")));
         }
@@ -83,6 +83,10 @@ async fn file(vfs: &Vfs, node: NodeId) -> Result<Found, Broken> {
 /// Removes every name of the clients.
 pub async fn remove_all(vfs: &Vfs) -> Result<(), String> {
     let folder = super::folder(vfs).await?;
+    match vfs.unlink(ROOT, crate::cluster::name(super::filler::NAME)).await {
+        Ok(()) | Err(holdfast_fs_vfs::Error::NotFound) => {}
+        Err(e) => return Err(format!("the filler's file cannot be removed: {e}")),
+    }
     for (path, shown) in PATHS.iter().enumerate() {
         let (parent, name) = split(path, folder);
         match vfs.unlink(parent, crate::cluster::name(name)).await {

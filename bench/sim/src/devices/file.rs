@@ -31,6 +31,19 @@ impl SeenFile {
     }
 }
 
+/// The first bytes of the parts.
+fn first(parts: Vec<Bytes>, mut bytes: usize) -> Vec<Bytes> {
+    let mut kept = Vec::new();
+    for part in parts {
+        let n = part.len().min(bytes);
+        bytes -= n;
+        if n > 0 {
+            kept.push(part.slice(..n));
+        }
+    }
+    kept
+}
+
 impl Inner {
     async fn begin(&self, what: &str, offset: u64, len: usize) {
         self.trace.note(format_args!("{what} {} +{offset} {len}", self.file.path().display()));
@@ -75,7 +88,9 @@ impl File for SeenFile {
     fn read_at(&self, offset: u64, buf: AlignedBuf) -> BoxFuture<'_, Result<AlignedBuf>> {
         Box::pin(async move {
             self.0.begin("read", offset, buf.len()).await;
-            let got = self.0.file.read_at(offset, buf).await;
+            let elsewhere = offset + self.0.device.misreads() * BLOCK as u64;
+            let there = elsewhere + buf.len() as u64 <= self.0.file.len().unwrap_or(0);
+            let got = self.0.file.read_at(if there && !self.0.blocking { elsewhere } else { offset }, buf).await;
             self.0.end("read", got)
         })
     }
@@ -87,6 +102,11 @@ impl File for SeenFile {
             let done = match fate {
                 Fate::Done => this.file.write_at(offset, parts).await,
                 Fate::Lost => Ok(()),
+                Fate::Short(mille) => {
+                    let blocks = parts.iter().map(Bytes::len).sum::<usize>() / BLOCK;
+                    let kept = first(parts, blocks * mille as usize / 1000 * BLOCK);
+                    if kept.is_empty() { Ok(()) } else { this.file.write_at(offset, kept).await }
+                }
                 Fate::Astray(blocks) => this.file.write_at(offset + blocks * BLOCK as u64, parts).await,
             };
             this.end("write", done)

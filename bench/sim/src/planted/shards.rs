@@ -3,8 +3,8 @@
 use super::Bug;
 use bytes::Bytes;
 use holdfast_objstore_base::BoxFuture;
-use holdfast_objstore_proto::shard::{OsdSpace, Result, ShardHead, ShardKey, ShardPut, ShardRead, ShardService};
-use holdfast_objstore_proto::{OsdId, StripeId};
+use holdfast_objstore_proto::shard::{OsdSpace, Result, ShardHead, ShardKey, ShardPut, ShardRead, ShardService, Stamp};
+use holdfast_objstore_proto::{OsdId, StripeId, StripeRange};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,6 +69,42 @@ impl ShardService for Shards {
             Bug::LostDelete => Box::pin(std::future::ready(Ok(()))),
             _ => self.inner.drop_shards(keys),
         }
+    }
+    fn look(&self, key: ShardKey) -> BoxFuture<'_, Result<ShardHead>> {
+        self.inner.look(key)
+    }
+    fn verify(&self, key: ShardKey) -> BoxFuture<'_, Result<ShardHead>> {
+        self.inner.verify(key)
+    }
+    fn fence(&self, ranges: Vec<StripeRange>) -> BoxFuture<'_, Result<()>> {
+        match self.bug {
+            Bug::MissingFence => Box::pin(std::future::ready(Ok(()))),
+            _ => self.inner.fence(ranges),
+        }
+    }
+    fn retire(&self, range: StripeRange, live: Vec<StripeId>, stamp: Stamp) -> BoxFuture<'_, Result<u64>> {
+        match self.bug {
+            // What is held now goes, and what comes later stays.
+            Bug::MissingFence => Box::pin(async move {
+                let held = self.inner.list(ShardKey::before(range.first), usize::MAX).await?;
+                let mut garbage: Vec<StripeId> = held.iter().map(|k| k.stripe).take_while(|s| range.contains(*s)).collect();
+                garbage.dedup();
+                garbage.retain(|s| !live.contains(s));
+                let dropped = garbage.len() as u64;
+                self.inner.delete(garbage).await?;
+                self.inner.flush().await?;
+                Ok(dropped)
+            }),
+            // Nor does this delete.
+            Bug::LostDelete => Box::pin(async move {
+                self.inner.fence(vec![range]).await?;
+                Ok(0)
+            }),
+            _ => self.inner.retire(range, live, stamp),
+        }
+    }
+    fn pace(&self, bytes: u64) -> BoxFuture<'_, ()> {
+        self.inner.pace(bytes)
     }
     fn list(&self, after: Option<ShardKey>, limit: usize) -> BoxFuture<'_, Result<Vec<ShardKey>>> {
         self.inner.list(after, limit)

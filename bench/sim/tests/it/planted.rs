@@ -48,3 +48,8 @@ fn a_delete_that_is_not_done_is_found() {
 fn a_stale_mirror_that_is_believed_is_found() {
     found(Bug::StaleMirror, 200, &["log", "durability", "namespace"]);
 }
+
+#[test]
+fn a_fence_that_is_missing_is_found() {
+    found(Bug::MissingFence, 100, &["fences", "space"]);
+}

@@ -59,6 +59,20 @@ impl SimDisk {
         &self.shared.metrics
     }
 
+    /// Takes a file away, or a folder with all that is in it, durably: what an operator does with a folder that is of no use any more.
+    pub fn remove_all(&self, path: &Path) -> Result<()> {
+        let mut s = self.shared.state.lock();
+        s.step().map_err(|e| fail("unlink", path, e))?;
+        let gone: Vec<PathBuf> = s.names.keys().filter(|p| p.starts_with(path)).cloned().collect();
+        let files = gone.iter().filter_map(|p| s.inodes.get(&s.file(p)?));
+        let freed: u64 = files.map(|i| i.cells.len() as u64).sum();
+        s.allocated = s.allocated.saturating_sub(freed);
+        s.unsynced.iter_mut().for_each(|c| c.retain(|(p, _)| !p.starts_with(path)));
+        s.names.retain(|p, _| !p.starts_with(path));
+        s.stable_names.retain(|p, _| !p.starts_with(path));
+        Ok(())
+    }
+
     /// Flushes done in one domain.
     pub fn flushes(&self, domain: DomainId) -> u64 {
         let s = self.shared.state.lock();
