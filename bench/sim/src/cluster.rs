@@ -5,11 +5,11 @@
 use crate::clock::SimClock;
 use crate::coverage::Meters;
 use crate::devices::{Devices, folder};
+use crate::network::Network;
+use crate::places::{self, Place, Standing};
 use crate::plan::{META_DEVICE, Plan};
 use crate::planted::{self, Bug};
 use crate::trace::Trace;
-use crate::network::Network;
-use crate::places::{self, Place, Standing};
 use crate::upkeep::{self, Reports, ServiceRanges};
 use bytes::Bytes;
 use holdfast_fs_vfs::{NoKernel, Vfs};
@@ -31,8 +31,8 @@ use holdfast_objstore_repair::{Reconciler, Repair, reconcile};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 

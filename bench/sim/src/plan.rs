@@ -194,7 +194,9 @@ impl Plan {
                 }
                 vec![(at_ms, Change::Replace(device))]
             }
-            1 | 2 if self.spare => vec![(at_ms, Change::Add(last)), (at_ms + 1000, Change::Drain(device)), (at_ms + 2000, Change::Remove(device))],
+            1 | 2 if self.spare => {
+                vec![(at_ms, Change::Add(last)), (at_ms + 1000, Change::Drain(device)), (at_ms + 2000, Change::Remove(device))]
+            }
             3 | 4 if self.spare => vec![(at_ms, Change::Add(last))],
             5 => vec![(at_ms, Change::Drain(device)), (at_ms + 1000, Change::Remove(device))],
             _ => Vec::new(),

@@ -307,11 +307,14 @@ impl House<'_> {
         self.coverage.lock().join(&meters.count(&mounts));
         self.network.fences.check().map_err(|why| ("fences", why))?;
         let evicted = mounts.iter().enumerate().filter(|(_, v)| v.metrics().vfs_evictions.get() > 0).map(|(n, _)| n).collect();
-        let hurt = |f: &Fault| matches!(f.kind, FaultKind::Loss | FaultKind::Away | FaultKind::Hang { .. } | FaultKind::Errors)
-            || matches!(f.kind, FaultKind::NoContact { .. } | FaultKind::Late { .. });
+        let hurt = |f: &Fault| {
+            matches!(f.kind, FaultKind::Loss | FaultKind::Away | FaultKind::Hang { .. } | FaultKind::Errors)
+                || matches!(f.kind, FaultKind::NoContact { .. } | FaultKind::Late { .. })
+        };
         let calm = plan.hangs.is_empty()
             && !self.plan.small
-            && !plan.faults.iter().any(hurt) && (0..self.devices.count()).all(|d| !self.devices.is_lost(d));
+            && !plan.faults.iter().any(hurt)
+            && (0..self.devices.count()).all(|d| !self.devices.is_lost(d));
         Ok(Came::Lived(Life { begin, events: self.recorder.take(), end, evicted, calm, log: (first, service.status().applied) }))
     }
 
