@@ -379,14 +379,19 @@ async fn operate(changes: Vec<(u64, Change)>, running: Arc<Running>, coverage: A
 
 /// What is left on OSDs when all clients are gone and time has passed.
 async fn quiet(running: &Running) -> Option<String> {
-    let begun = tokio::time::Instant::now();
-    loop {
-        let left = space::orphan(running).await;
-        if left.is_none() || begun.elapsed() >= QUIET {
-            return left;
+    for closed in [true, false] {
+        if !closed {
+            running.repair.look_at_all();
         }
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        let begun = tokio::time::Instant::now();
+        while let Some(left) = space::orphan(running, closed).await {
+            if begun.elapsed() >= QUIET {
+                return Some(left);
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
     }
+    None
 }
 
 /// Lets a fault happen at its time, and end.
