@@ -114,6 +114,8 @@ def test_a_backup_is_restored_into_a_cluster_whose_metadata_is_gone(work):
         assert "sound" in meta("check", "--data", c.data).stdout
         said = meta("backup", backup, "--data", c.data).stdout
         assert "records" in said, said
+        told = run(HOLDFAST, "dump", backup).stdout
+        assert " image " in told and told.count(" row ") > 5 and "ERROR" not in told, told[:2000]
         write(c, range(5, 8))
         c.stop()
         assert "sound" in meta("check", "--data", c.data).stdout
