@@ -17,7 +17,7 @@ fn every_promise_holds_on_500_seeds() {
         None => (0, number("HOLDFAST_SEEDS").unwrap_or(500)),
     };
     // Which error paths so many runs take; see docs/FAILPOINTS.md.
-    let _reached = (count >= 500).then(|| must_reach(&["repair.failed", "wal.set_refused", "wal.fill_failed"]));
+    let _reached = (count >= 500).then(|| must_reach(&["repair.failed", "wal.set_refused", "wal.fill_failed", "vfs.writeback_dropped"]));
     let (next, failures, coverage) = (AtomicU64::new(from), Mutex::new(Vec::new()), Mutex::new(Coverage::default()));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {

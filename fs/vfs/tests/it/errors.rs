@@ -214,7 +214,7 @@ async fn what_a_dropped_sync_had_begun_to_write_is_written() {
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_that_gets_nothing_done_gives_up() {
-    let _reached = holdfast_objstore_base::failpoint::must_reach(&["vfs.writeback_dropped", "vfs.sync_stalled"]);
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["vfs.sync_stalled"]);
     let rig = Rig::new().await;
     let m = rig.mount().await;
     let f = m.file("f").await;
