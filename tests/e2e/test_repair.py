@@ -339,6 +339,15 @@ def test_several_folders_one_replaced_by_another(work):
         assert set(states(c).values()) == {"up"}
         until_healthy(c)
         c.stop()
+        # A whole folder that was lost is taken again in its place, and the next start knows it, after a kill too.
+        shutil.rmtree(dirs[1])
+        c.start()
+        assert states(c)["osd.1"] == "lost"
+        osd(c, "replace", "1")
+        c.kill()
+        c.start()
+        until_healthy(c)
+        c.stop()
         shutil.rmtree(os.path.join(dirs[1], "osd.1"))
         c.start()
         check(c, "a")

@@ -199,7 +199,9 @@ impl Layout {
     /// Writes `holdfast.json` to every folder: first as `Formatting`, when all is formatted as `Ready`.
     pub fn write(&self, disk: &dyn Disk, state: State) -> anyhow::Result<()> {
         for (index, dir) in self.dirs.iter().enumerate() {
-            let lost = || Ok::<_, anyhow::Error>(state == State::Ready && !self.fresh && read(disk, dir)?.is_none());
+            // An OSD that is made in a lost folder makes it one of the cluster's again.
+            let forming = self.places.iter().any(|p| p.dir == index && p.life.state == Standing::Forming);
+            let lost = || Ok::<_, anyhow::Error>(state == State::Ready && !self.fresh && !forming && read(disk, dir)?.is_none());
             let written = lost().and_then(|lost| match lost {
                 true => Ok(()), // a lost folder stays as it is
                 false => {
