@@ -8,7 +8,7 @@ import subprocess
 from cluster import HOLDFAST, Cluster, run
 
 WANTED = {"cluster-file", "credentials", "meta-superblock", "log-root", "segment", "seal", "log-end", "wal-entries", "wal-entry", "wal-vote",
-          "state", "row", "osd-superblock", "checkpoint", "index-shard", "shard"}
+          "state", "row", "osd-superblock", "checkpoint", "index-shard", "shard", "ballast"}
 FAMILIES = {"header", "counters", "totals", "bucket", "bucket-name", "inode", "object-record", "chunk", "name", "cookie", "stripe", "session",
             "upload", "upload-key", "part"}
 NOT_RECORDS = {"lock", "admin.sock"}

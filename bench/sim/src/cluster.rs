@@ -16,7 +16,7 @@ use holdfast_fs_vfs::{NoKernel, Vfs};
 use holdfast_meta_client::{Meta, MetaService, NoEvents};
 use holdfast_meta_log::Blocking;
 use holdfast_meta_log::raft::{self, mirror};
-use holdfast_meta_server::{Config as MetaConfig, Deps, PackStore, PackWrite, Service, StateConfig, StripeReaper};
+use holdfast_meta_server::{Config as MetaConfig, Deps, PackStore, PackWrite, Room, Service, StateConfig, StripeReaper};
 use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_base::budget::Budget;
 use holdfast_objstore_base::clock::Clock;
@@ -26,7 +26,7 @@ use holdfast_objstore_osd::service::superblock::{FILE as SUPERBLOCK, LOG_DIR};
 use holdfast_objstore_osd::{Config as OsdConfig, FormatOptions, Inspect, Osd, inspect};
 use holdfast_objstore_proto::meta::{Command, Owner, Shape};
 use holdfast_objstore_proto::shard::ShardService;
-use holdfast_objstore_proto::{OsdId, StripeMeta};
+use holdfast_objstore_proto::{Code, OsdId, StripeMeta};
 use holdfast_objstore_repair::{Reconciler, Repair, reconcile};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -231,7 +231,7 @@ impl PackStore for Packs {
         Box::pin(async move {
             let PackWrite { id, code, data, session, epoch, .. } = w;
             let code = code.ok_or("the bucket is gone, though nothing here deletes it")?;
-            let write = StripeWrite { id, code, data, session, epoch, hint: Default::default() };
+            let write = StripeWrite { id, code, data, session, epoch, hint: Default::default(), background: true };
             let stripe = self.0.write(write).await.map_err(|e| e.to_string())?;
             let mut stable = self.0.flush(vec![stripe]).await.map_err(|e| e.to_string())?;
             stable.pop().ok_or_else(|| "a flush answered no stripe".to_string())
@@ -240,6 +240,11 @@ impl PackStore for Packs {
 
     fn read<'a>(&'a self, stripe: &'a Arc<StripeMeta>, range: Range<u32>) -> BoxFuture<'a, Result<Vec<Bytes>, String>> {
         Box::pin(async move { self.0.read(stripe, range).await.map_err(|e| e.to_string()) })
+    }
+
+    fn room(&self) -> Room {
+        let space = self.0.space(Code::new(1, 0));
+        Room { total: space.total, free: space.free }
     }
 }
 

@@ -132,7 +132,8 @@ impl Vfs {
         let mut full = None;
         loop {
             let id = s.ids.stripe().await.map_err(|e| self.meta_error(s, e))?;
-            let write = StripeWrite { id, code: self.bucket.code, data: data.clone(), session: s.id, epoch: s.epoch, hint };
+            let write =
+                StripeWrite { id, code: self.bucket.code, data: data.clone(), session: s.id, epoch: s.epoch, hint, background: false };
             match self.objects.write(write).await {
                 Ok(meta) => {
                     self.metrics().vfs_stripes_written.inc();

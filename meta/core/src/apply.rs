@@ -3,7 +3,7 @@
 use crate::fail::{Done, Fail};
 use crate::session::{self, NOBODY, SERVICE_SESSION, Seen};
 use crate::tx::{Effects, Tx};
-use crate::{Kv, StateError, bucket, ids, namespace, object, orphan, packs, publish, stripes, truncate, upload};
+use crate::{Kv, StateError, bucket, ids, namespace, object, orphan, packs, publish, relocate, stripes, truncate, upload};
 use holdfast_objstore_proto::SessionId;
 use holdfast_objstore_proto::meta::{Command, MetaError, Reply, Request, TimeNs};
 
@@ -100,6 +100,7 @@ fn run(tx: &mut Tx, ctx: Ctx, command: &Command) -> Done<Reply> {
         C::ForgetStripes { stripes } => stripes::forget(tx, stripes),
         C::SwapStripe { old, new } => stripes::swap(tx, old, new),
         C::Pack(p) => packs::pack(tx, ctx, p),
+        C::Relocate(r) => relocate::relocate(tx, ctx, r),
         C::Restage { inline } => packs::restage(tx, ctx, inline),
     }
 }

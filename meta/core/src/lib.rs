@@ -21,6 +21,7 @@ mod orphan;
 mod packs;
 mod publish;
 mod record;
+mod relocate;
 mod session;
 mod stripes;
 mod truncate;

@@ -36,6 +36,8 @@ pub const EXTENTS_MAX: usize = 65_536;
 pub const INLINE_BYTES_MAX: usize = 256 << 10;
 /// Members of one pack.
 pub const PACK_MEMBERS_MAX: usize = 4096;
+/// Runs of one Relocate.
+pub const RUNS_MAX: usize = 2048;
 /// Buckets of a cluster.
 pub const BUCKETS_MAX: u32 = 10_000;
 /// Parts of an upload.

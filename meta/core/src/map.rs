@@ -49,6 +49,15 @@ pub(crate) fn cut(pieces: &mut Vec<Piece>, from: u32, to: u32, net: &mut Net) {
     pieces.splice(first..last, kept.into_iter().flatten());
 }
 
+/// The parts of pieces that lie in `[from, to)`.
+pub(crate) fn within(pieces: &[Piece], from: u32, to: u32) -> impl Iterator<Item = Piece> + '_ {
+    let first = pieces.partition_point(|p| p.end() <= from);
+    pieces[first..].iter().take_while(move |p| p.start < to).map(move |p| {
+        let (start, end) = (p.start.max(from), p.end().min(to));
+        Piece { start, len: end - start, stripe: p.stripe, at: p.at + (start - p.start) }
+    })
+}
+
 /// Lays `new` over what is there.
 pub(crate) fn overlay(pieces: &mut Vec<Piece>, new: Piece, net: &mut Net) {
     cut(pieces, new.start, new.end(), net);

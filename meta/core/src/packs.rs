@@ -168,6 +168,9 @@ fn move_member(tx: &mut Tx, ctx: Ctx, owner: BucketId, pack: StripeId, m: &PackM
     if other || record.home == Home::Shards && is_pack(tx, m.stripe)? {
         return Ok(false);
     }
+    if record.home == Home::Shards {
+        tx.delta.dead -= record.dead();
+    }
     leave(tx, ctx, &record)?;
     record.meta = Arc::new(StripeMeta::bare(m.stripe, m.len));
     record.home = Home::Packed { pack, at: m.at };

@@ -8,6 +8,7 @@ mod names;
 mod objects;
 mod packs;
 mod ranges;
+mod worn;
 
 pub use crate::record::Stats;
 pub use admin::{Orphans, SessionInfo, missing, orphans, retired, sessions, stats, stripe, stripes, stripes_live};
@@ -16,3 +17,4 @@ pub use names::{Staged, StagedBytes, extents, getattr, lookup, parent, readdir, 
 pub use objects::{bucket, buckets, resolve, upload_parts, uploads};
 pub use packs::{Gathered, PackBounds, Place, gather_small, gather_sparse, gather_staged, gather_staged_from, small_buckets, staged};
 pub use ranges::{closed_ranges, held_in};
+pub use worn::{Cursor, Worn, WornBounds, WornRun, gather_worn};

@@ -132,6 +132,15 @@ pub struct Stats {
     pub sparse: u64,
     /// Small stripes in whole copies that the packer will gather.
     pub small: u64,
+    /// Data bytes of stripes with shards of their own, packs apart, that nothing refers to any more.
+    pub dead: u64,
+}
+
+impl Stats {
+    /// Data bytes at the OSDs that nothing refers to, in stripes and packs that are partly alive.
+    pub fn dead_bytes(&self) -> u64 {
+        self.dead + self.pack_bytes.saturating_sub(self.packed_bytes)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -212,6 +221,13 @@ pub(crate) struct StripeRecord {
     /// Whose it was when it was published; what its code should be is written there.
     pub bucket: BucketId,
     pub home: Home,
+}
+
+impl StripeRecord {
+    /// Data bytes that nothing refers to, as far as the sum tells: what is shared may hide some.
+    pub(crate) fn dead(&self) -> i64 {
+        (self.meta.len as i64).saturating_sub_unsigned(self.live).max(0)
+    }
 }
 
 /// A member of a pack.

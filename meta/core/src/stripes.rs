@@ -109,7 +109,11 @@ pub(crate) fn settle(tx: &mut Tx, ctx: Ctx, net: &Net, mut claimed: Claimed) -> 
             continue;
         }
         let mut record: StripeRecord = load(tx, &key)?.ok_or_else(|| broken(format!("a map refers to {id}, which has no record")))?;
+        let before = record.dead();
         record.live = live(record.live)?;
+        if record.home == Home::Shards {
+            tx.delta.dead += if record.live > 0 { record.dead() } else { 0 } - before;
+        }
         if record.live > 0 {
             tx.put(key, encode(&record));
         } else {
@@ -134,7 +138,11 @@ fn begin(tx: &mut Tx, ctx: Ctx, new: &Claim, live: u64) -> Done<()> {
             Home::Shards
         }
     };
-    tx.put(keys::stripe(id), encode(&StripeRecord { meta: new.meta.clone(), live, bucket: new.bucket, home }));
+    let record = StripeRecord { meta: new.meta.clone(), live, bucket: new.bucket, home };
+    if home == Home::Shards {
+        tx.delta.dead += record.dead();
+    }
+    tx.put(keys::stripe(id), encode(&record));
     Ok(())
 }
 

@@ -13,3 +13,4 @@ mod sessions;
 mod touch;
 mod uploads;
 pub(crate) mod world;
+mod worn;

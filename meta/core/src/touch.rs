@@ -98,6 +98,7 @@ fn collect(kv: &dyn KvRead, command: &Command, out: &mut Vec<Touch>) -> Done<()>
         | C::ForgetStripes { .. }
         | C::SwapStripe { .. }
         | C::Pack(_)
+        | C::Relocate(_)
         | C::Restage { .. } => {}
     }
     Ok(())

@@ -46,6 +46,7 @@ pub(crate) struct Delta {
     pub packed_bytes: i64,
     pub sparse: i64,
     pub small: i64,
+    pub dead: i64,
 }
 
 impl<'a> Tx<'a> {
@@ -84,6 +85,7 @@ impl<'a> Tx<'a> {
                 packed_bytes: add(old.packed_bytes, d.packed_bytes)?,
                 sparse: add(old.sparse, d.sparse)?,
                 small: add(old.small, d.small)?,
+                dead: add(old.dead, d.dead)?,
             };
             self.kv.put(&keys::stats(), encode(&new));
         }

@@ -31,6 +31,8 @@ pub struct Config {
     pub pack_delay: Duration,
     /// Small stripes older than this are gathered into packs, looked for this often too.
     pub pack_cold: Duration,
+    /// How often it is looked whether worn stripes are to be rewritten, when nobody asks.
+    pub worn_look: Duration,
     /// Bytes kept back for the state's file on a device that fills up. 0: none.
     pub ballast_bytes: u64,
     /// How long a start waits for the log to lead.
@@ -73,6 +75,7 @@ impl Default for Config {
             pack_idle: Duration::from_millis(300),
             pack_delay: Duration::from_secs(5),
             pack_cold: Duration::from_secs(600),
+            worn_look: Duration::from_secs(1),
             ballast_bytes: 0,
             lead_timeout: Duration::from_secs(60),
             snapshots: None,

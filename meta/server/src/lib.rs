@@ -23,7 +23,7 @@ pub use dump::{Rows, dump_log, dump_root, dump_state, dump_superblock};
 pub use format::{FormatError, format};
 pub use metrics::Metrics;
 pub use service::{
-    Deps, NoStripes, OpenError, PackStore, PackWrite, Service, SessionStatus, SnapshotStatus, SnapshotStore, Snapshots, Status,
+    Deps, NoStripes, OpenError, PackStore, PackWrite, Room, Service, SessionStatus, SnapshotStatus, SnapshotStore, Snapshots, Status,
     StripeReaper,
 };
 pub use state::StateConfig;

@@ -39,6 +39,10 @@ pub struct Metrics {
     pub packs_rewritten: Counter,
     /// Cold small stripes gathered into packs.
     pub stripes_gathered: Counter,
+    /// Bytes copied out of worn stripes.
+    pub worn_bytes: Counter,
+    /// Passes over all maps for worn stripes that came to their end.
+    pub worn_passes: Counter,
     /// Attempts to pack that failed and will be made again.
     pub pack_failures: Counter,
     /// Inline bytes written to the log anew, because they could not be packed.
@@ -72,6 +76,8 @@ impl Metrics {
         r.register("packs_written", "packs committed", self.packs_written.clone());
         r.register("packs_rewritten", "packs that took the place of packs less than half live", self.packs_rewritten.clone());
         r.register("stripes_gathered", "cold small stripes gathered into packs", self.stripes_gathered.clone());
+        r.register("worn_bytes", "bytes copied out of stripes that were mostly dead", self.worn_bytes.clone());
+        r.register("worn_passes", "passes over all maps for such stripes", self.worn_passes.clone());
         r.register("pack_failures", "attempts to pack that failed", self.pack_failures.clone());
         r.register("restaged_bytes", "inline bytes written to the log anew", self.restaged_bytes.clone());
         r.register("snapshots", "snapshots of the state made in the pool", self.snapshots.clone());

@@ -24,7 +24,7 @@ mod work;
 
 pub use open::{Deps, OpenError};
 pub use status::{SessionStatus, Status};
-pub use work::{NoStripes, PackStore, PackWrite, SnapshotStatus, SnapshotStore, Snapshots, StripeReaper};
+pub use work::{NoStripes, PackStore, PackWrite, Room, SnapshotStatus, SnapshotStore, Snapshots, StripeReaper};
 
 use self::core::Core;
 use std::sync::Arc;

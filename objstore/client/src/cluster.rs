@@ -11,6 +11,7 @@ mod decode;
 mod delete;
 mod encoded;
 mod flush;
+mod headroom;
 mod late;
 mod pace;
 mod plan;
@@ -37,6 +38,7 @@ use holdfast_objstore_proto::{Code, OsdId, StripeMeta};
 use parking_lot::RwLock;
 use slot::{Slot, Slots};
 use std::ops::Range;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, Weak};
 use tokio::sync::Notify;
 
@@ -54,6 +56,8 @@ pub struct Cluster {
     returning: OnceLock<Arc<dyn Returning>>,
     /// Rung by each deletion.
     deleted: Notify,
+    /// Bytes of writes that were let through and are not answered yet.
+    writing: Arc<AtomicU64>,
     readers: readers::Readers,
 }
 
@@ -81,6 +85,7 @@ impl Cluster {
             repair,
             returning: OnceLock::new(),
             deleted: Notify::new(),
+            writing: Arc::default(),
             readers: readers::Readers::default(),
         })
     }

@@ -46,7 +46,7 @@ pub fn content(id: StripeId, len: u32) -> Bytes {
 pub fn stripe(counter: u64, code: Code, len: u32) -> StripeWrite {
     let id = StripeId { incarnation: 1, group: 0, counter };
     let (session, epoch) = (SessionId(7), SessionEpoch(1));
-    StripeWrite { id, code, data: vec![content(id, len)], session, epoch, hint: Hint::default() }
+    StripeWrite { id, code, data: vec![content(id, len)], session, epoch, hint: Hint::default(), background: false }
 }
 
 /// Reads `range` and holds it against [`content`].

@@ -406,6 +406,7 @@ mod tests {
             session: SessionId(1),
             epoch: SessionEpoch(1),
             hint: Hint::default(),
+            background: false,
         }
     }
 

@@ -100,6 +100,8 @@ metrics! {
     paced_writes,
     /// Waits of writes for space that was about to come back
     full_waits,
+    /// Waits of writes for rewriting to give back what is dead in stripes partly alive
+    worn_waits,
     /// OSDs skipped by a delete because they are out of service; reconciling deletes there later
     deletes_skipped,
 }

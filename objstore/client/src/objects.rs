@@ -19,6 +19,8 @@ pub struct StripeWrite {
     pub session: SessionId,
     pub epoch: SessionEpoch,
     pub hint: Hint,
+    /// The cluster's own work, packing and rewriting: it is not slowed, and waits for no room that only it can make.
+    pub background: bool,
 }
 
 /// Space over all OSDs for one code, bytes a user can write or has written.

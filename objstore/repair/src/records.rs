@@ -18,6 +18,11 @@ pub trait Records: Send + Sync + 'static {
     fn missing(&self, after: Option<StripeId>, max: usize) -> Result<Vec<Arc<StripeMeta>>, Failure>;
     /// For each id: does something refer to it, or may a living session still publish it?
     fn live(&self, ids: &[StripeId]) -> Result<Vec<bool>, Failure>;
+    /// Whether these records may be older than what the OSDs hold, as after a restore that no operator has confirmed: then nothing is dropped
+    /// for not being named, for a newer record may name it there.
+    fn may_be_old(&self) -> bool {
+        false
+    }
     /// The codes of all buckets.
     fn codes(&self) -> Result<Vec<(u32, Code)>, Failure>;
     /// About how many stripes there are.

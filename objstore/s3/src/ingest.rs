@@ -193,6 +193,7 @@ impl Writer<'_> {
             session,
             epoch,
             hint: Hint { bucket: self.bucket.id.0, inode: self.ino, chunk: (offset / CHUNK_BYTES) as u32 },
+            background: false,
         };
         let objects = self.door.objects.clone();
         self.door.metrics.stripes.inc();

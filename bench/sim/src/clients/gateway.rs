@@ -83,7 +83,10 @@ impl Gateway {
     async fn write(&self, id: StripeId, inode: InodeId, data: Bytes) -> Result<Vec<Arc<StripeMeta>>, ObjectsError> {
         let (session, epoch) = self.meta.session();
         let hint = Hint { bucket: self.bucket.id.0, inode, chunk: 0 };
-        let written = self.objects.write(StripeWrite { id, code: self.bucket.code, data: vec![data], session, epoch, hint }).await?;
+        let written = self
+            .objects
+            .write(StripeWrite { id, code: self.bucket.code, data: vec![data], session, epoch, hint, background: false })
+            .await?;
         self.objects.flush(vec![written]).await
     }
 

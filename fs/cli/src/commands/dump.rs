@@ -12,7 +12,7 @@ use holdfast_meta_server::image;
 use holdfast_meta_server::{Rows, dump_log, dump_root, dump_state, dump_superblock};
 use holdfast_objstore_base::disk::Disk;
 use holdfast_objstore_base::dump::{Line, Sink, unhex};
-use holdfast_objstore_base::real::{self, RealDisk};
+use holdfast_objstore_base::real::{self, DeviceError, RealDisk};
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
@@ -34,6 +34,13 @@ pub fn run(args: Dump) -> anyhow::Result<()> {
     };
     let in_use = folder != Folder::Image && path.ancestors().take(2).any(crate::lock::is_held);
     ensure!(!in_use, "{} is in use by a running holdfast process; stop that one first", path.display());
+    if matches!(folder, Folder::Device) {
+        // Who serves a device holds it alone. Any other fault is a line of the dump.
+        if let Err(e @ DeviceError::InUse(_)) = disk.attach_device(&path) {
+            bail!("{e}; stop a holdfast process that serves it first");
+        }
+        disk.detach_device(&path);
+    }
     let rows = match (&args.key, &args.prefix) {
         (Some(key), _) => Rows::Key(bytes(key)?),
         (None, Some(prefix)) => Rows::Prefix(bytes(prefix)?),
@@ -134,6 +141,15 @@ fn device(disk: &RealDisk, path: &Path, sink: &mut Sink<'_>) -> io::Result<()> {
 fn meta(disk: &RealDisk, path: &Path, sink: &mut Sink<'_>) -> io::Result<()> {
     dump_superblock(disk, path, sink)?;
     real::runtime::block_on(dump_log(disk, path, sink))??;
+    let names = disk.list(path).map_err(io::Error::other)?;
+    for ballast in names.iter().filter(|n| n.starts_with("ballast.")).map(|n| path.join(n)) {
+        // No record in it: room kept back for the state's file.
+        let line = Line::new("ballast", &ballast).at(0);
+        sink(match std::fs::metadata(&ballast) {
+            Ok(found) => line.with("bytes", found.len()),
+            Err(e) => line.bad(e),
+        })?;
+    }
     dump_state(disk, path, &Rows::All, sink)
 }
 

@@ -49,11 +49,15 @@ fn table(s: &Value) -> String {
         let whole = copies.iter().filter(|c| c["role"] == "copy").count();
         line("log", format!("{whole} copies on {} devices, {lag} records behind", copies.len()));
     }
-    if s["debt"]["cleaning_bytes"].as_u64().is_some_and(|b| b > 0) || s["debt"]["deleting"].as_u64().is_some_and(|n| n > 0) {
+    if s["debt"]["worn_bytes"].as_u64().is_some_and(|b| b > 0)
+        || s["debt"]["cleaning_bytes"].as_u64().is_some_and(|b| b > 0)
+        || s["debt"]["deleting"].as_u64().is_some_and(|n| n > 0)
+    {
         line(
             "",
             format!(
-                "{} to be moved by cleaning, {} stripes and files to be deleted",
+                "{} dead in stripes partly alive, {} to be moved by cleaning, {} stripes and files to be deleted",
+                size(&s["debt"]["worn_bytes"]),
                 size(&s["debt"]["cleaning_bytes"]),
                 text(&s["debt"]["deleting"])
             ),

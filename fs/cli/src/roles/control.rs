@@ -129,7 +129,7 @@ impl Control for Cluster {
                 json!({ "name": String::from_utf8_lossy(&b.name), "code": b.code.to_string(), "shape": shape, "empty": !used, "mount": mounted(&b.name) })
             })
             .collect();
-        let debt = Debt { cleaning_bytes: cleaning, deleting: r.service.returning() };
+        let debt = Debt { cleaning_bytes: cleaning, worn_bytes: meta.stats.dead_bytes(), deleting: r.service.returning() };
         let full = Fullness::of(usable.free, usable.total, r.service.tight());
         json!({
             "health": health,

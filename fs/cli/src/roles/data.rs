@@ -429,6 +429,9 @@ impl Returning for Retired {
     fn pending(&self) -> u64 {
         self.0.returning()
     }
+    fn worn(&self) -> u64 {
+        self.0.worn_bytes()
+    }
     fn hurry(&self) {
         self.0.hurry_returning();
     }

@@ -9,6 +9,8 @@ use serde::Serialize;
 pub struct Debt {
     /// Bytes that cleaning has to move on all OSDs before enough room is free there.
     pub cleaning_bytes: u64,
+    /// Data bytes that are dead in stripes which are partly alive: rewritten when room is short, or half of all is dead.
+    pub worn_bytes: u64,
     /// Stripes and inodes that nobody can reach any more and that are not deleted yet.
     pub deleting: u64,
 }

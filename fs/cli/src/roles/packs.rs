@@ -1,7 +1,7 @@
 //! The packer's way to the object cluster, and what `status` says of it.
 
 use bytes::Bytes;
-use holdfast_meta_server::{PackStore, PackWrite, Status};
+use holdfast_meta_server::{PackStore, PackWrite, Room, Status};
 use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_client::{Cluster, Objects, StripeWrite};
 use holdfast_objstore_proto::shard::Hint;
@@ -21,7 +21,7 @@ impl PackStore for Packs {
         Box::pin(async move {
             let hint = Hint { bucket: w.bucket.0, ..Hint::default() };
             let PackWrite { id, code, data, session, epoch, .. } = w;
-            let write = StripeWrite { id, code: code.unwrap_or(self.code), data, session, epoch, hint };
+            let write = StripeWrite { id, code: code.unwrap_or(self.code), data, session, epoch, hint, background: true };
             let stripe = self.objects.write(write).await.map_err(|e| e.to_string())?;
             let stable = self.objects.flush(vec![stripe]).await.map_err(|e| e.to_string())?;
             stable.into_iter().next().ok_or_else(|| "a flush answered no stripe".to_string())
@@ -31,6 +31,11 @@ impl PackStore for Packs {
     fn read<'a>(&'a self, stripe: &'a Arc<StripeMeta>, range: Range<u32>) -> BoxFuture<'a, Result<Vec<Bytes>, String>> {
         Box::pin(async move { self.objects.read(stripe, range).await.map_err(|e| e.to_string()) })
     }
+
+    fn room(&self) -> Room {
+        let space = self.objects.space(self.code);
+        Room { total: space.total, free: space.free }
+    }
 }
 
 /// Small writes that wait in the log and in memory, packs, and what is still to be packed or packed anew.
@@ -39,6 +44,6 @@ pub fn status(meta: &Status) -> Value {
     json!({
         "staged": s.staged, "staged_bytes": s.staged_bytes, "held_log_bytes": meta.held_bytes,
         "packs": s.packs, "pack_bytes": s.pack_bytes, "packed": s.packed, "packed_bytes": s.packed_bytes,
-        "dead_bytes": s.pack_bytes.saturating_sub(s.packed_bytes), "sparse_packs": s.sparse, "small_stripes": s.small,
+        "dead_bytes": s.pack_bytes.saturating_sub(s.packed_bytes), "sparse_packs": s.sparse, "dead_in_stripes": s.dead, "small_stripes": s.small,
     })
 }

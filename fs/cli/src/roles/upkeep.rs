@@ -50,15 +50,10 @@ impl Records for ServiceRecords {
         self.0.stripes_missing(after, max).map_err(|e| e.to_string())
     }
     fn live(&self, ids: &[StripeId]) -> Result<Vec<bool>, String> {
-        let mut live = self.0.stripes_live(ids).map_err(|e| e.to_string())?;
-        if self.1.load(Ordering::Acquire) {
-            let unknown = live.iter().filter(|l| !**l).count();
-            if unknown > 0 {
-                tracing::warn!("{unknown} stripes that the restored metadata does not know are kept until `holdfast admin meta confirm`");
-            }
-            live.fill(true);
-        }
-        Ok(live)
+        self.0.stripes_live(ids).map_err(|e| e.to_string())
+    }
+    fn may_be_old(&self) -> bool {
+        self.1.load(Ordering::Acquire)
     }
     fn codes(&self) -> Result<Vec<(u32, Code)>, String> {
         let buckets = self.0.all_buckets().map_err(|e| e.to_string())?;

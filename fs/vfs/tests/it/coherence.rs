@@ -34,8 +34,15 @@ impl Rig {
         let Reply::Inodes(inodes) = self.admin.submit(Command::GrantInodes { count: 1 }).await.unwrap() else { panic!("ids") };
         let (session, epoch) = self.admin.session();
         let len = data.len() as u32;
-        let write =
-            StripeWrite { id: range.first, code: Code::new(4, 2), data: vec![Bytes::from(data)], session, epoch, hint: Default::default() };
+        let write = StripeWrite {
+            id: range.first,
+            code: Code::new(4, 2),
+            data: vec![Bytes::from(data)],
+            session,
+            epoch,
+            hint: Default::default(),
+            background: false,
+        };
         let stripe = self.fake.write(write).await.unwrap();
         let stripes = self.fake.flush(vec![stripe]).await.unwrap();
         let put = PutObject {

@@ -149,7 +149,8 @@ impl Rig {
             }
             let Reply::Stripes(range) = self.admin.submit(Command::GrantStripes { count: 1 }).await.unwrap() else { panic!("ids") };
             let (session, epoch) = self.admin.session();
-            let write = StripeWrite { id: range.first, code: Code::new(4, 2), data, session, epoch, hint: Default::default() };
+            let write =
+                StripeWrite { id: range.first, code: Code::new(4, 2), data, session, epoch, hint: Default::default(), background: false };
             let stripe = self.fake.write(write).await.unwrap();
             let stripe = self.fake.flush(vec![stripe]).await.unwrap().remove(0);
             let pack = Command::Pack(Pack { bucket: found.bucket, stripe, members });

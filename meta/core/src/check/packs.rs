@@ -59,6 +59,8 @@ pub(super) fn check(r: &mut Report, stripes: &Stripes, live: &mut Live, stats: &
         *live.entry(pack).or_default() += member.len as u64;
     }
     r.expect((staged, packed) == (stats.staged, stats.packed), || "the lists of staged and packed stripes have others too".into());
+    let plain = stripes.iter().filter(|(id, s)| s.home == Home::Shards && !packs.contains(id));
+    stats.dead = plain.map(|(id, s)| (s.meta.len as u64).saturating_sub(live.get(id).copied().unwrap_or(0))).sum();
     for pack in &packs {
         stats.packs += 1;
         stats.pack_bytes += stripes.get(pack).map_or(0, |p| p.meta.len as u64);

@@ -256,6 +256,17 @@ impl World {
         Pack { bucket: found.bucket, members: members.collect(), stripe }
     }
 
+    /// The same for runs on worn stripes.
+    pub fn relocate_of(&mut self, found: &read::Worn) -> Relocate {
+        let stripe = self.stripe(found.bytes as u32);
+        let mut at = 0;
+        let runs = found.runs.iter().map(|r| {
+            at += r.run.len;
+            Run { at: at - r.run.len, ..r.run }
+        });
+        Relocate { bucket: found.bucket, runs: runs.collect(), stripe }
+    }
+
     pub fn names(&self, dir: InodeId) -> Vec<String> {
         let all = read::readdir(&self.kv, dir, 0, usize::MAX).unwrap().unwrap();
         all.iter().map(|(e, _)| String::from_utf8_lossy(&e.name).into()).collect()

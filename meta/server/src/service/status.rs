@@ -116,6 +116,11 @@ impl Service {
         retired + self.core.work.orphans.queued() as u64
     }
 
+    /// Data bytes that are dead in stripes which are partly alive, and that rewriting is about to give back.
+    pub fn worn_bytes(&self) -> u64 {
+        self.core.worn_bytes()
+    }
+
     /// Ranges of stripe ids that no session may publish any more, and the stamp of this answer.
     pub fn closed_ranges(&self) -> MetaResult<(Stamp, Vec<StripeRange>)> {
         // Taken first, so that it claims no more than was looked at.

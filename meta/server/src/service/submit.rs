@@ -150,6 +150,7 @@ fn is_services(command: &Command) -> bool {
             | Command::ReapOrphan { .. }
             | Command::ForgetStripes { .. }
             | Command::Pack(_)
+            | Command::Relocate(_)
             | Command::Restage { .. }
     )
 }

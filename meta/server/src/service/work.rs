@@ -9,9 +9,10 @@ mod packs;
 mod relief;
 mod snapshots;
 mod stripes;
+mod worn;
 mod writer;
 
-pub use packs::{PackStore, PackWrite};
+pub use packs::{PackStore, PackWrite, Room};
 pub use snapshots::{SnapshotStatus, SnapshotStore, Snapshots};
 pub use stripes::{NoStripes, StripeReaper};
 
@@ -59,10 +60,14 @@ pub(crate) struct Work {
     pub orphans: Orphans,
     pub stripes: Signal,
     packing: AtomicBool,
+    /// Room is short, and rewriting worn stripes found that nothing is to be gained by it.
+    worn_out: AtomicBool,
     /// A session ended: its ranges are closed.
     pub ranges: Signal,
     /// Space is short: what was retired is to be deleted now.
     hurry: Signal,
+    /// The same for what is dead in stripes that are partly alive.
+    worn: Signal,
     stop: Told<bool>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -73,8 +78,10 @@ impl Default for Work {
             orphans: Orphans::default(),
             stripes: Signal::default(),
             packing: AtomicBool::new(false),
+            worn_out: AtomicBool::new(false),
             ranges: Signal::default(),
             hurry: Signal::default(),
+            worn: Signal::default(),
             stop: Told::new(false),
             tasks: Mutex::default(),
         }
@@ -128,10 +135,16 @@ impl Work {
         grace.is_zero() || self.unless_stopped(wait).await
     }
 
-    /// Asks for retired stripes to be deleted now.
+    /// Asks for retired stripes to be deleted now, and for worn ones to be looked at.
     pub(crate) fn hurry(&self) {
         self.hurry.notify();
         self.stripes.notify();
+        self.worn.notify();
+    }
+
+    /// Whether rewriting worn stripes is given up for now.
+    pub(crate) fn is_worn_out(&self) -> bool {
+        self.worn_out.load(Ordering::Relaxed)
     }
 
     fn stopping(&self) -> bool {

@@ -46,8 +46,9 @@ impl Cluster {
         }
     }
 
-    /// After a refusal for want of room: whether it is worth another attempt, once something was deleted.
-    pub(crate) async fn room_may_come(&self, wait: &mut FullWait) -> bool {
+    /// After a refusal for want of room: whether it is worth another attempt, once something was deleted. What only rewriting gives back
+    /// is not waited for by the cluster's own writes: they may be that rewriting.
+    pub(crate) async fn room_may_come(&self, write: &StripeWrite, wait: &mut FullWait) -> bool {
         let Some(returning) = self.returning.get() else { return false };
         let now = Instant::now();
         let until = *wait.until.get_or_insert(now + self.config.full_wait);
@@ -55,7 +56,7 @@ impl Cluster {
         if now < until && wait.deletes != deletes {
             return true;
         }
-        if now >= until || returning.pending() == 0 {
+        if now >= until || returning.pending() == 0 && (write.background || returning.worn() == 0) {
             return false;
         }
         let mut deleted = std::pin::pin!(self.deleted.notified());

@@ -33,7 +33,7 @@ impl Cluster {
         }
         let encoded = encoded::encode(code, &data, stripe.len, &self.metrics);
         let (session, epoch) = (TASK_SESSION, SessionEpoch(task));
-        let write = StripeWrite { id: stripe.id, code, data: Vec::new(), session, epoch, hint };
+        let write = StripeWrite { id: stripe.id, code, data: Vec::new(), session, epoch, hint, background: true };
         let placed = (0..code.n() as u8).map(|shard| {
             let (home, put) = (homes[shard as usize].clone(), self.shard_put(&write, &encoded, shard));
             async move { place_shard(&home, &put).await }

@@ -27,10 +27,11 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 impl Cluster {
     pub(crate) async fn write_stripe(&self, write: StripeWrite) -> Result<Arc<StripeMeta>> {
         self.pace(&write).await;
+        let _taken = self.headroom(&write).await;
         let (mut wait_until, mut full) = (None, FullWait::new(self.metrics.deletes.get()));
         loop {
             match self.write_rounds(&write).await {
-                Err(Error::Full) if self.room_may_come(&mut full).await => {}
+                Err(Error::Full) if self.room_may_come(&write, &mut full).await => {}
                 Err(Error::Unavailable { .. }) if !self.config.unavailable_wait.is_zero() => {
                     let now = Instant::now();
                     let until = *wait_until.get_or_insert(now + self.config.unavailable_wait);

@@ -179,7 +179,7 @@ impl Inner {
         self.state.lock().keeping.bytes = 0;
         // What is indexed from here on may or may not get into the pieces; it is behind the mark and will be read again.
         let mark = self.log.mark();
-        let mut writer = snapshot::Writer::new();
+        let mut writer = snapshot::Writer::new(&self.state.lock().index);
         while {
             let st = self.state.lock();
             writer.piece(&st.index, PIECE)

@@ -20,6 +20,7 @@ use crate::log::format::{Bad, Fields};
 use holdfast_objstore_base::dump::{Line, Sink};
 use holdfast_objstore_proto::shard::ShardKey;
 use holdfast_objstore_proto::{StripeId, StripeRange};
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Bound;
 
@@ -35,11 +36,15 @@ pub(super) struct Writer {
     out: Vec<u8>,
     shards: u64,
     after: Option<Key>,
+    /// As they were at the mark. A later one is a record behind it, which a start applies in its turn: told here, it would turn away shards
+    /// that were put before it.
+    fences: BTreeMap<StripeId, u64>,
 }
 
 impl Writer {
-    pub fn new() -> Self {
-        Self { out: vec![0; HEADER], shards: 0, after: None }
+    /// Begins right after the log's mark was taken.
+    pub fn new(index: &Index) -> Self {
+        Self { out: vec![0; HEADER], shards: 0, after: None, fences: index.fences.clone() }
     }
 
     /// Writes the next shards, at most `limit`. False: there were none left.
@@ -71,7 +76,7 @@ impl Writer {
             }
             segments += 1;
         }
-        for (first, count) in &index.fences {
+        for (first, count) in &self.fences {
             self.out.extend_from_slice(&first.to_bytes());
             self.out.extend_from_slice(&count.to_le_bytes());
         }
@@ -79,7 +84,7 @@ impl Writer {
         self.out[8..12].copy_from_slice(&VERSION.to_le_bytes());
         self.out[16..24].copy_from_slice(&self.shards.to_le_bytes());
         self.out[24..32].copy_from_slice(&segments.to_le_bytes());
-        self.out[32..40].copy_from_slice(&(index.fences.len() as u64).to_le_bytes());
+        self.out[32..40].copy_from_slice(&(self.fences.len() as u64).to_le_bytes());
         self.out
     }
 }
@@ -168,7 +173,7 @@ pub(crate) fn samples() -> Vec<Vec<u8>> {
     }
     index.delete(stripe(1), Position { life: 9, block: 2 });
     index.fence(StripeRange { first: stripe(500), count: 9 }, Position { life: 9, block: 3 });
-    let mut writer = Writer::new();
+    let mut writer = Writer::new(&index);
     while writer.piece(&index, 100) {}
     vec![writer.finish(&index)]
 }
@@ -177,7 +182,7 @@ pub(crate) fn samples() -> Vec<Vec<u8>> {
 #[cfg(feature = "fuzzing")]
 pub(crate) fn fuzz(bytes: &[u8]) {
     let Ok(index) = decode(bytes) else { return };
-    let mut writer = Writer::new();
+    let mut writer = Writer::new(&index);
     while writer.piece(&index, 3) {}
     let again = decode(&writer.finish(&index)).expect("what was encoded decodes");
     assert_eq!((&again.shards, &again.lives, &again.fences), (&index.shards, &index.lives, &index.fences));
@@ -189,6 +194,19 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
+    fn a_fence_raised_while_the_index_is_written_is_left_to_its_record() {
+        let mut i = Index::default();
+        let range = |counter| StripeRange { first: StripeId { incarnation: 1, group: 2, counter }, count: 8 };
+        i.fence(range(0), Position { life: 1, block: 2 });
+        let mut w = Writer::new(&i);
+        while w.piece(&i, 7) {}
+        // A shard of this range may have been put behind the mark and before the fence: a start must meet them in that order.
+        i.fence(range(64), Position { life: 1, block: 9 });
+        let back = decode(&w.finish(&i)).unwrap();
+        assert!(back.fenced(range(0).first) && !back.fenced(range(64).first));
+    }
+
+    #[test]
     fn an_index_written_in_pieces_comes_back_whole() {
         let mut i = Index::default();
         let stripe = |counter| StripeId { incarnation: 1, group: 2, counter };
@@ -198,7 +216,7 @@ mod tests {
         }
         i.delete(stripe(3), Position { life: 9, block: 2 });
         i.fence(StripeRange { first: stripe(500), count: 9 }, Position { life: 9, block: 3 });
-        let mut w = Writer::new();
+        let mut w = Writer::new(&i);
         while w.piece(&i, 7) {}
         let bytes = w.finish(&i);
         let mut back = decode(&bytes).unwrap();

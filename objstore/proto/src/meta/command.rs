@@ -101,6 +101,8 @@ pub enum Command {
     SwapStripe { old: Arc<StripeMeta>, new: Arc<StripeMeta> },
     /// The packer's compare-and-swap of many small stripes. Replies `Packed`.
     Pack(Pack),
+    /// The packer's compare-and-swap of runs of files whose stripes are mostly dead. Replies `Packed`.
+    Relocate(Relocate),
     /// Inline bytes that still wait to be packed, once more, so that the log need not keep their old entries. Sent by the service. Replies
     /// `Done`.
     Restage { inline: Vec<Inline> },
@@ -131,6 +133,28 @@ pub struct Publish {
     pub ctime: TimeNs,
     /// Bits to clear of suid and sgid, because the file was written to.
     pub clear_suid: bool,
+}
+
+/// Runs of files that were copied into one new stripe: each is mapped there if the file still maps it where it was copied from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Relocate {
+    pub bucket: BucketId,
+    /// Durable on its write quorum, id from the session's ranges.
+    pub stripe: Arc<StripeMeta>,
+    pub runs: Vec<Run>,
+}
+
+/// A run of a file on a run of a stripe, within one chunk, and where its bytes are now too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    pub ino: InodeId,
+    /// From the file's first byte.
+    pub offset: u64,
+    pub len: u32,
+    pub from: StripeId,
+    pub from_at: u32,
+    /// In the new stripe.
+    pub at: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -204,7 +228,7 @@ pub enum Reply {
     Part {
         modified: TimeNs,
     },
-    /// How many members are found in the pack now.
+    /// How many members are found in the pack now; of a Relocate, how many runs are mapped to the new stripe, in whole or in part.
     Packed {
         moved: u32,
     },

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub const CODE: Code = Code::new(4, 2);
@@ -29,6 +30,8 @@ pub struct Map {
     pub open: Mutex<BTreeSet<StripeId>>,
     /// The next swaps fail, having done nothing.
     pub refuse_swaps: Mutex<u32>,
+    /// They were restored, and nobody has confirmed it.
+    pub old: AtomicBool,
 }
 
 impl Records for Map {
@@ -44,6 +47,9 @@ impl Records for Map {
     fn live(&self, ids: &[StripeId]) -> Result<Vec<bool>, String> {
         let (stripes, open) = (self.stripes.lock(), self.open.lock());
         Ok(ids.iter().map(|id| stripes.contains_key(id) || open.contains(id)).collect())
+    }
+    fn may_be_old(&self) -> bool {
+        self.old.load(Ordering::Relaxed)
     }
     fn codes(&self) -> Result<Vec<(u32, Code)>, String> {
         Ok(vec![(BUCKET, CODE)])

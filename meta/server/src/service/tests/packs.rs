@@ -2,7 +2,7 @@
 
 use super::restart::{CLUSTER, empty_log, make, open_stale, open_with};
 use super::rig::*;
-use crate::{Config, PackStore, PackWrite, Service, StateConfig, StripeReaper};
+use crate::{Config, PackStore, PackWrite, Room, Service, StateConfig, StripeReaper};
 use bytes::Bytes;
 use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_base::sim::{Rng, SimDisk};
@@ -23,6 +23,8 @@ pub struct Store {
     broken: AtomicBool,
     /// Writes hang.
     hangs: AtomicBool,
+    /// Bytes there are room for; it is only told.
+    room: AtomicUsize,
 }
 
 /// The service's two ways to it.
@@ -50,6 +52,12 @@ impl PackStore for To {
 
     fn read<'a>(&'a self, stripe: &'a Arc<StripeMeta>, range: Range<u32>) -> BoxFuture<'a, Result<Vec<Bytes>, String>> {
         Box::pin(async move { self.0.get(stripe.id, range).map(|d| vec![d]).ok_or_else(|| format!("{} is gone", stripe.id)) })
+    }
+
+    fn room(&self) -> Room {
+        let total = self.0.room.load(Ordering::SeqCst) as u64;
+        let used: usize = self.0.stripes.lock().values().map(Bytes::len).sum();
+        Room { total, free: total.saturating_sub(used as u64) }
     }
 }
 
@@ -419,4 +427,65 @@ async fn cuts(seed: u64) -> usize {
         disk = next;
     }
     store.writes.load(Ordering::SeqCst)
+}
+
+impl Client {
+    /// Publishes bytes on a stripe of their own.
+    async fn lay(&self, store: &Store, ino: InodeId, offset: u64, data: Vec<u8>) {
+        let id = self.ids.stripe().await.expect("an id");
+        let len = data.len() as u32;
+        store.stripes.lock().insert(id, data.into());
+        let (attr, _) = self.meta.getattr(ino).await.expect("is there");
+        let publish = Publish {
+            ino,
+            number: attr.number + 1,
+            extents: vec![Extent { offset, len, stripe: id, stripe_offset: 0 }],
+            stripes: vec![Arc::new(stored(id, Code::new(1, 0), len))],
+            inline: vec![],
+            size: attr.size.max(offset + len as u64),
+            mtime: 1,
+            ctime: 1,
+            clear_suid: false,
+        };
+        self.meta.submit(Command::Publish(publish)).await.expect("publishes");
+    }
+}
+
+#[tokio::test]
+async fn worn_stripes_are_rewritten_when_room_is_short_and_not_before() {
+    const MIB: usize = 1 << 20;
+    let service = Service::in_memory_with(quick(), Arc::new(clock()));
+    let store = Arc::new(Store::default());
+    store.room.store(1 << 30, Ordering::SeqCst);
+    store.serve(&service);
+    let a = Client::mount(&service, "a").await;
+    let root = home(&a).await;
+    let f = a.file(root, "f").await;
+    for n in 0..8 {
+        a.lay(&store, f, n * 4 * MIB as u64, vec![n as u8; 4 * MIB]).await;
+    }
+    for n in 0..24 {
+        a.lay(&store, f, (n / 3 * 4 + n % 3) * MIB as u64, vec![100 + n as u8; MIB]).await;
+    }
+    let want = a.bytes(f, &store).await.expect("reads");
+    // With room for it a quarter may live of the old stripes: more than half of all does.
+    service.hurry_returning();
+    until("nothing is under way", || service.status().stats.retired == 0).await;
+    assert_eq!((service.worn_bytes(), service.metrics().worn_passes.get()), (24 * MIB as u64, 0));
+    store.room.store(60 * MIB, Ordering::SeqCst);
+    service.hurry_returning();
+    let held = |store: &Store| store.stripes.lock().values().map(Bytes::len).sum::<usize>();
+    until("there is room again", || held(&store) == 44 * MIB).await;
+    assert_eq!(
+        (service.status().stats.dead, service.metrics().worn_bytes.get()),
+        (12 * MIB as u64, 4 * MIB as u64),
+        "no more than it takes"
+    );
+    store.room.store(46 * MIB, Ordering::SeqCst);
+    service.hurry_returning();
+    until("what is dead is gone", || service.status().stats.dead == 0 && held(&store) == 32 * MIB).await;
+    assert_eq!(service.metrics().worn_bytes.get(), 8 * MIB as u64, "each byte that lived was copied once");
+    assert!(a.bytes(f, &store).await.expect("reads") == want);
+    assert_eq!(service.worn_bytes(), 0);
+    service.shutdown().await.expect("stops");
 }

@@ -1,4 +1,5 @@
-//! Packing: staged bytes, the rest of half-dead packs and cold small stripes are copied into packs.
+//! Packing: staged bytes, the rest of half-dead packs and cold small stripes are copied into packs; between them worn stripes are
+//! rewritten (`worn`).
 //!
 //! What always holds: a pack is durable before it is committed, and the commit moves only stripes that are still where they were copied
 //! from, so a crash or a change at any moment leaves each stripe in one place. Staged bytes go in the order of the log. One pack
@@ -8,6 +9,7 @@
 
 use super::super::core::Core;
 use super::Backoff;
+use super::worn::Worn;
 use super::writer::Writer;
 use bytes::Bytes;
 use futures::future::join_all;
@@ -27,7 +29,7 @@ const BOUNDS: PackBounds = PackBounds { bytes_max: STRIPE_BYTES_MAX as u64, memb
 /// Packs gathered from one bucket before the next bucket has its turn.
 const TURNS_MAX: usize = 64;
 /// Stripes read at a time for a pack.
-const READS_AT_ONCE: usize = 8;
+pub(super) const READS_AT_ONCE: usize = 8;
 
 /// A pack to be written.
 #[derive(Debug, Clone)]
@@ -41,16 +43,25 @@ pub struct PackWrite {
     pub epoch: SessionEpoch,
 }
 
+/// Room of the object cluster for its own code, in bytes of users.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Room {
+    pub total: u64,
+    pub free: u64,
+}
+
 /// The object cluster, as the packer uses it.
 pub trait PackStore: Send + Sync + 'static {
     /// Writes a stripe; it is stable on its write quorum on return.
     fn write(&self, write: PackWrite) -> BoxFuture<'_, Result<Arc<StripeMeta>, String>>;
     /// Data bytes of a stripe, verified, in one or more pieces.
     fn read<'a>(&'a self, stripe: &'a Arc<StripeMeta>, range: Range<u32>) -> BoxFuture<'a, Result<Vec<Bytes>, String>>;
+    /// What can be written now, and in all.
+    fn room(&self) -> Room;
 }
 
 /// Why a pack did not come about.
-enum Fault {
+pub(super) enum Fault {
     /// The store, or the log, cannot do it now.
     Later(String),
     /// The service is over.
@@ -66,9 +77,10 @@ impl From<MetaError> for Fault {
     }
 }
 
-struct Packer {
-    core: Arc<Core>,
-    store: Arc<dyn PackStore>,
+pub(super) struct Packer {
+    pub(super) core: Arc<Core>,
+    pub(super) store: Arc<dyn PackStore>,
+    pub(super) worn: Worn,
     writer: Option<Writer>,
     /// When cold stripes are looked for next.
     cold_at: Instant,
@@ -91,7 +103,8 @@ enum Kind {
 pub(super) async fn run(core: Arc<Core>, store: Arc<dyn PackStore>) {
     let now = Instant::now();
     let cold_at = now + core.config.pack_cold;
-    let mut packer = Packer { core: core.clone(), store, writer: None, cold_at, cold_from: None, drained_at: now, failed: false };
+    let worn = Worn::default();
+    let mut packer = Packer { core: core.clone(), store, worn, writer: None, cold_at, cold_from: None, drained_at: now, failed: false };
     let mut backoff = Backoff::new();
     while core.work.unless_stopped(packer.due()).await {
         // Half a pack does no harm: its shards are garbage, and what it was made of is where it was.
@@ -124,9 +137,12 @@ impl Packer {
                 tokio::select! {
                     biased;
                     () = self.core.state.packable() => {}
+                    () = self.core.work.worn.notified() => {}
+                    () = tokio::time::sleep(config.worn_look) => {}
                     () = tokio::time::sleep_until(self.cold_at) => return,
                 }
-                if self.core.state.staged_now().stripes == 0 {
+                let now = self.core.state.staged_now();
+                if now.stripes == 0 && (self.is_sparse() || self.worn_below().is_some()) {
                     return;
                 }
                 continue;
@@ -157,6 +173,7 @@ impl Packer {
         while self.sparse().await? {
             self.drain_if_due().await?;
         }
+        self.rewrite_worn().await?;
         if Instant::now() >= self.cold_at {
             self.gather_cold().await?;
         }
@@ -175,12 +192,17 @@ impl Packer {
     }
 
     /// The same between other packs, when much waits, or may have waited for long.
-    async fn drain_if_due(&mut self) -> Result<(), Fault> {
+    pub(super) async fn drain_if_due(&mut self) -> Result<(), Fault> {
         let config = &self.core.config;
         if config.state.is_much(&self.core.state.staged_now()) || self.drained_at + config.pack_delay <= Instant::now() {
             self.drain().await?;
         }
         Ok(())
+    }
+
+    /// Whether some pack is half dead. A state that cannot be read is the next round's affair.
+    fn is_sparse(&self) -> bool {
+        self.core.view(|kv| read::stats(kv)).map_or(true, |s| s.sparse > 0)
     }
 
     /// Rewrites half-dead packs into one; whether there may be more to do.
@@ -284,7 +306,7 @@ impl Packer {
         }
     }
 
-    async fn writer(&mut self) -> MetaResult<&mut Writer> {
+    pub(super) async fn writer(&mut self) -> MetaResult<&mut Writer> {
         if self.writer.as_ref().is_none_or(|w| w.over) {
             self.writer = Some(Writer::open(&self.core, "packer").await?);
         }
