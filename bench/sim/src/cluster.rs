@@ -208,6 +208,9 @@ impl Returning for Retired {
     fn pending(&self) -> u64 {
         self.0.upgrade().map_or(0, |s| s.returning())
     }
+    fn worn(&self) -> u64 {
+        self.0.upgrade().map_or(0, |s| s.worn_bytes())
+    }
     fn hurry(&self) {
         if let Some(s) = self.0.upgrade() {
             s.hurry_returning();
