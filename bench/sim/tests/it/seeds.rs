@@ -1,4 +1,5 @@
-//! Many seeds, every promise. `HOLDFAST_SEED=n` runs one, `HOLDFAST_SEEDS=n` another number of them.
+//! Many seeds, every promise. `HOLDFAST_SEED=n` runs one, `HOLDFAST_SEEDS=n` another number of them, `HOLDFAST_SIM_SEEDS=n` too
+//! (and of nothing else).
 
 use holdfast_bench_sim::coverage::Coverage;
 use holdfast_bench_sim::{Plan, run};
@@ -14,7 +15,7 @@ fn number(name: &str) -> Option<u64> {
 fn every_promise_holds_on_500_seeds() {
     let (from, count) = match number("HOLDFAST_SEED") {
         Some(seed) => (seed, 1),
-        None => (0, number("HOLDFAST_SEEDS").unwrap_or(500)),
+        None => (0, number("HOLDFAST_SIM_SEEDS").or(number("HOLDFAST_SEEDS")).unwrap_or(500)),
     };
     // Which error paths so many runs take; see docs/FAILPOINTS.md.
     let _reached = (count >= 500).then(|| must_reach(&["repair.failed", "wal.set_refused", "wal.fill_failed", "vfs.writeback_dropped"]));
