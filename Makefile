@@ -31,7 +31,7 @@ soak: deps build
 
 # The simulation takes a second of CPU a seed in this profile; HOLDFAST_SIM_SEEDS=500 runs them all.
 test-units:
-	HOLDFAST_SIM_SEEDS=$${HOLDFAST_SIM_SEEDS:-60} $(CARGO) test --workspace --locked --no-fail-fast
+	HOLDFAST_SIM_SEEDS=$${HOLDFAST_SIM_SEEDS:-40} $(CARGO) test --workspace --locked --no-fail-fast
 
 test-e2e: deps build
 	HOLDFAST=$(HOLDFAST) FAULTDISK=$(CURDIR)/target/release/faultdisk $(VENV)/bin/python -m pytest tests/e2e -q
