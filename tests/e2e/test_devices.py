@@ -74,7 +74,7 @@ def test_a_cluster_on_block_devices(work, loops):
         check_mount(c)
         c.stop()
         out = run(HOLDFAST, "dump", devices[0]).stdout
-        assert "superblock: osd.0" in out and "shard" in out, out[:500]
+        assert "osd-superblock" in out and " shard " in out, out[:500]
 
         # Other names, and none of them said: they are found by what is on them.
         for i in range(3):
