@@ -180,12 +180,6 @@ async fn an_osd_that_comes_back_is_held_against_the_records() {
     write.hint = Hint { bucket: BUCKET, ..Hint::default() };
     rig.map.open.lock().insert(write.id);
     let open = rig.cluster.write(write).await.unwrap();
-    // While a newer record may name them, shards stay where these records name others.
-    rig.map.old.store(true, std::sync::atomic::Ordering::Relaxed);
-    rig.repair.look_at_all();
-    rig.settled().await;
-    assert!(osd.shards() >= shards);
-    rig.map.old.store(false, std::sync::atomic::Ordering::Relaxed);
     rig.repair.look_at_all();
     rig.until("dropped", || osd.shards() <= 1).await;
     rig.settled().await;
