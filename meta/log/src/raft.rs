@@ -384,7 +384,6 @@ impl MetaLog for RaftLog {
                 let _ = self.wal.write(record::kind::COMMITTED, body).await;
             }
             self.wal.grown.notify_one();
-            let _all_retired = self.wal.retiring.lock().await;
             self.wal.close().await;
         })
     }

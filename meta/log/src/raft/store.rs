@@ -151,7 +151,7 @@ impl RaftLogStorage<Types> for Store {
         wal.start(kind::PURGE, record::encode(&record), About::default(), Done::Wake(tx)).await?;
         tokio::spawn(async move {
             if let Ok(Ok(())) = rx.await {
-                wal.purged(upto.index, below).await;
+                wal.purged(upto.index, below);
             }
         });
         Ok(())

@@ -27,6 +27,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{Notify, oneshot};
 
@@ -118,8 +119,8 @@ pub struct Wal {
     pub unstalled: Notify,
     pub checkpoint_bytes: u64,
     kept_bytes_max: u64,
-    /// Serialises giving segments back.
-    pub retiring: tokio::sync::Mutex<()>,
+    /// It was closed, and nobody looks for late copies any more.
+    closed: AtomicBool,
     /// What may be given back.
     spent: Mutex<Spent>,
 }
@@ -188,7 +189,7 @@ impl Wal {
             unstalled: Notify::new(),
             checkpoint_bytes: config.checkpoint_bytes,
             kept_bytes_max: config.kept_bytes_max,
-            retiring: tokio::sync::Mutex::new(()),
+            closed: AtomicBool::new(false),
             spent: Mutex::default(),
         });
         let commands = wal.mirrors.rules.lock().begin();
@@ -469,14 +470,36 @@ impl Wal {
         self.mirrors.changed.notify_waiters();
     }
 
-    /// Waits until nothing of any copy is under way.
+    /// Waits until nothing of the copies in force is under way. One that takes longer than a copy may lack what others have, once one of them is
+    /// done, is left behind: it could never end.
     pub async fn close(&self) {
         let members: Vec<Arc<Member>> = self.mirrors.members.lock().values().cloned().collect();
+        let mut closing = tokio::task::JoinSet::new();
         for m in members {
-            if let Err(e) = m.log.close().await {
-                tracing::warn!(error = %e, "the metadata log did not close cleanly");
+            closing.spawn(async move { m.close_log().await });
+        }
+        let mut one_is_done = false;
+        loop {
+            let next = closing.join_next();
+            let ended = match one_is_done {
+                false => next.await,
+                true => match tokio::time::timeout(self.mirrors.config.late_after, next).await {
+                    Ok(ended) => ended,
+                    Err(_) => {
+                        failpoint::reached("wal.close_not_waited_for");
+                        tracing::warn!("a copy of the metadata log does not answer and is left as it is");
+                        break;
+                    }
+                },
+            };
+            match ended {
+                None => break,
+                Some(Ok(Ok(()))) => one_is_done = true,
+                Some(Ok(Err(e))) => tracing::warn!(error = %e, "the metadata log did not close cleanly"),
+                Some(Err(e)) => tracing::warn!(error = %e, "closing the metadata log was cut short"),
             }
         }
+        self.closed.store(true, Ordering::Release);
     }
 
     pub fn is_broken(&self) -> bool {
@@ -490,9 +513,9 @@ impl Wal {
 
     /// A purge of entries up to `upto` is durable: gives segments back. `below`: each copy's newest life before its record was started; a
     /// write still on its way cannot lie under it.
-    pub async fn purged(self: &Arc<Self>, upto: u64, below: Vec<(Arc<Member>, u32)>) {
+    pub fn purged(self: &Arc<Self>, upto: u64, below: Vec<(Arc<Member>, u32)>) {
         self.spent.lock().purged = Some((upto, below));
-        self.retire().await;
+        self.retire();
     }
 
     /// Holds what the state needs of its entries. When that sets free what an earlier purge had to leave, it is given back.
@@ -509,15 +532,14 @@ impl Wal {
             }
             from
         };
-        let mut spent = self.spent.lock();
-        if spent.hold == from {
-            return;
-        }
-        let risen = spent.hold.is_some_and(|old| from.is_none_or(|new| new > old));
-        spent.hold = from;
-        if risen && spent.behind {
-            let wal = self.clone();
-            tokio::spawn(async move { wal.retire().await });
+        let frees = {
+            let mut spent = self.spent.lock();
+            let risen = spent.hold.is_some_and(|old| from.is_none_or(|new| new > old));
+            spent.hold = from;
+            risen && spent.behind
+        };
+        if frees {
+            self.retire();
         }
     }
 
@@ -527,19 +549,12 @@ impl Wal {
         Kept { first: s.first(), bytes: s.bytes_since(from), bytes_max: self.kept_bytes_max }
     }
 
-    /// Gives back the segments whose entries nobody needs.
-    async fn retire(self: &Arc<Self>) {
-        let _one = self.retiring.lock().await;
+    /// Has every copy that gets records give back the segments whose entries nobody needs, each for itself.
+    fn retire(self: &Arc<Self>) {
         let Some((upto, below)) = self.spent.lock().upto() else { return };
         for (member, below) in below {
-            while let Some(life) = member.purged_life(upto, below) {
-                if let Err(e) = member.log.retire(life).await {
-                    failpoint::reached("wal.retire_failed");
-                    self.lost(&member, format!("giving back a segment of the write-ahead log: {e}"));
-                    break;
-                }
-                self.metrics.segments_retired.inc();
-                member.forget_life(life);
+            if self.is_member(&member) {
+                member.give_back(self, upto, below);
             }
         }
     }
@@ -572,7 +587,8 @@ impl Wal {
     pub async fn watch_lag(this: std::sync::Weak<Self>) {
         loop {
             let look = match this.upgrade() {
-                Some(wal) if !wal.is_broken() && wal.health.failure().is_none() => wal.mirrors.config.late_after / 8,
+                // Also while it is shut down: what is under way waits for a copy that hangs.
+                Some(wal) if !wal.is_broken() && !wal.closed.load(Ordering::Acquire) => wal.mirrors.config.late_after / 8,
                 _ => return,
             };
             tokio::time::sleep(look).await;

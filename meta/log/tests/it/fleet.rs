@@ -1,5 +1,8 @@
-//! Several simulated devices seen as one disk: `d0/…`, `d1/…` each with its own faults and its own end.
+//! Several simulated devices seen as one disk: `d0/…`, `d1/…` each with its own faults and its own end; and logs with copies on them.
 
+use crate::machine::{Machine, clock, config};
+use bytes::Bytes;
+use holdfast_meta_log::{Error, MetaLog, raft};
 use holdfast_objstore_base::disk::{Disk, DiskSpace, File, Open, Result};
 use holdfast_objstore_base::sim::SimDisk;
 use std::path::{Path, PathBuf};
@@ -61,5 +64,47 @@ impl Disk for Fleet {
     }
     fn space(&self, path: &Path) -> Result<DiskSpace> {
         self.of(path).space(path)
+    }
+}
+
+pub type Log = Arc<dyn MetaLog>;
+
+pub fn mirrored(copies: usize) -> raft::Config {
+    let mut c = config();
+    c.mirrors.copies = copies;
+    c
+}
+
+pub async fn open(fleet: &Fleet, sm: &Arc<Machine>, config: raft::Config) -> std::result::Result<Log, Error> {
+    raft::open(Arc::new(fleet.clone()), fleet.dirs(), config, clock(1), sm.clone()).await
+}
+
+pub async fn propose(log: &Log, numbers: std::ops::Range<u32>) {
+    for n in numbers {
+        log.propose(Bytes::from(n.to_string())).await.expect("proposes");
+    }
+}
+
+pub fn expect(sm: &Machine, numbers: std::ops::Range<u32>) {
+    let want: Vec<Bytes> = numbers.map(|n| Bytes::from(n.to_string())).collect();
+    assert_eq!(sm.commands(), want);
+}
+
+/// Waits until the devices do this.
+pub async fn until(log: &Log, roles: &[&str]) {
+    loop {
+        let now: Vec<_> = log.mirrors().iter().map(|m| m.role).collect();
+        if now == roles && log.mirrors().iter().all(|m| m.lag_records == 0 || m.role == "lost" || m.role == "spare" || m.role == "late") {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+pub fn failed<T>(r: std::result::Result<T, Error>) -> String {
+    match r {
+        Err(Error::Failed(why)) => why,
+        Err(e) => panic!("not the failure expected: {e}"),
+        Ok(_) => panic!("it did not fail"),
     }
 }

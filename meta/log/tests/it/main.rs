@@ -5,6 +5,7 @@ mod crash;
 mod failure;
 mod fleet;
 mod hold;
+mod hung;
 mod machine;
 mod mirrors;
 mod purge;

@@ -1,9 +1,9 @@
 //! Copies of the log on several devices: what was answered survives any one of them, and a copy that missed something is never believed.
 
-use crate::fleet::Fleet;
-use crate::machine::{Kept, Machine, clock, config, run};
+use crate::fleet::{Fleet, expect, failed, mirrored, open, propose, until};
+use crate::machine::{Kept, Machine, run};
 use bytes::Bytes;
-use holdfast_meta_log::{Error, MetaLog, raft};
+use holdfast_meta_log::raft;
 use holdfast_objstore_base::clock::{Clock, ManualClock};
 use holdfast_objstore_base::disk::Disk;
 use holdfast_objstore_base::sim::{Rng, SimDisk};
@@ -11,48 +11,6 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-
-type Log = Arc<dyn MetaLog>;
-
-fn mirrored(copies: usize) -> raft::Config {
-    let mut c = config();
-    c.mirrors.copies = copies;
-    c
-}
-
-async fn open(fleet: &Fleet, sm: &Arc<Machine>, config: raft::Config) -> Result<Log, Error> {
-    raft::open(Arc::new(fleet.clone()), fleet.dirs(), config, clock(1), sm.clone()).await
-}
-
-async fn propose(log: &Log, numbers: std::ops::Range<u32>) {
-    for n in numbers {
-        log.propose(Bytes::from(n.to_string())).await.expect("proposes");
-    }
-}
-
-fn expect(sm: &Machine, numbers: std::ops::Range<u32>) {
-    let want: Vec<Bytes> = numbers.map(|n| Bytes::from(n.to_string())).collect();
-    assert_eq!(sm.commands(), want);
-}
-
-/// Waits until the devices do this.
-async fn until(log: &Log, roles: &[&str]) {
-    loop {
-        let now: Vec<_> = log.mirrors().iter().map(|m| m.role).collect();
-        if now == roles && log.mirrors().iter().all(|m| m.lag_records == 0 || m.role == "lost" || m.role == "spare" || m.role == "late") {
-            return;
-        }
-        tokio::task::yield_now().await;
-    }
-}
-
-fn failed<T>(r: Result<T, Error>) -> String {
-    match r {
-        Err(Error::Failed(why)) => why,
-        Err(e) => panic!("not the failure expected: {e}"),
-        Ok(_) => panic!("it did not fail"),
-    }
-}
 
 #[test]
 fn what_was_answered_survives_the_loss_of_any_one_device() {

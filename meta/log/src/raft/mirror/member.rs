@@ -1,12 +1,13 @@
 //! One copy: a record log, and the order in which it is given records.
 //!
 //! What always holds: records get their places in the order they are handed over; a copy without room for one holds back those behind it and no
-//! other copy; what it reports as durable is a prefix of what it was handed.
+//! other copy, nor does one that does not end giving segments back; what it reports as durable is a prefix of what it was handed.
 //! What it leaves out: what its reports lead to ([`super::rules`]).
 
 use super::set::Place;
 use crate::raft::wal::Wal;
 use holdfast_objstore_base::exec::InHand;
+use holdfast_objstore_base::failpoint;
 use holdfast_objstore_osd::log::{Append, Appended, Log};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use tokio::sync::Notify;
 
 /// A record on its way to a copy.
 #[derive(Clone)]
@@ -30,6 +32,18 @@ pub struct Member {
     pub dir: PathBuf,
     pub log: Log,
     order: Mutex<Order>,
+    giving: Mutex<Giving>,
+    /// Told when nobody gives segments back any more.
+    given: Notify,
+}
+
+/// What may be given back.
+#[derive(Default)]
+struct Giving {
+    /// Asked for and not begun: the last index that nobody needs, and the life below which segments may go.
+    next: Option<(u64, u32)>,
+    /// Somebody is at it.
+    busy: bool,
 }
 
 #[derive(Default)]
@@ -81,7 +95,8 @@ impl Future for Work {
 
 impl Member {
     pub fn new(place: Place, dir: PathBuf, log: Log, lives: BTreeMap<u32, u64>, durable: u64) -> Arc<Self> {
-        Arc::new(Self { place, dir, log, order: Mutex::new(Order { lives, durable, ..Order::default() }) })
+        let order = Mutex::new(Order { lives, durable, ..Order::default() });
+        Arc::new(Self { place, dir, log, order, giving: Mutex::default(), given: Notify::new() })
     }
 
     /// Queues a record without beginning it.
@@ -232,14 +247,63 @@ impl Member {
         self.order.lock().lives.last_key_value().map_or(0, |(life, _)| *life)
     }
 
+    /// Gives back the segments below the life `below` whose entries end at `upto` or before. In the background, one run at a time.
+    pub fn give_back(self: &Arc<Self>, wal: &Arc<Wal>, upto: u64, below: u32) {
+        {
+            let mut g = self.giving.lock();
+            g.next = Some((upto, below));
+            if std::mem::replace(&mut g.busy, true) {
+                return;
+            }
+        }
+        tokio::spawn(self.clone().giving_back(wal.clone()));
+    }
+
+    async fn giving_back(self: Arc<Self>, wal: Arc<Wal>) {
+        while let Some((upto, below)) = self.next_to_give() {
+            // One that was left out meanwhile keeps what it has: it counts no more.
+            while wal.is_member(&self)
+                && let Some(life) = self.purged_life(upto, below)
+            {
+                if let Err(e) = self.log.retire(life).await {
+                    failpoint::reached("wal.retire_failed");
+                    wal.lost(&self, format!("giving back a segment of the write-ahead log: {e}"));
+                    break;
+                }
+                wal.metrics.segments_retired.inc();
+                self.forget_life(life);
+            }
+        }
+        self.given.notify_waiters();
+    }
+
+    fn next_to_give(&self) -> Option<(u64, u32)> {
+        let mut g = self.giving.lock();
+        let next = g.next.take();
+        g.busy = next.is_some();
+        next
+    }
+
+    /// Waits until nothing of it is under way: nothing is being given back, written or flushed.
+    pub async fn close_log(&self) -> Result<(), holdfast_objstore_osd::log::Error> {
+        loop {
+            let given = self.given.notified();
+            if !self.giving.lock().busy {
+                break;
+            }
+            given.await;
+        }
+        self.log.close().await
+    }
+
     /// The lowest life, when all in it is purged up to `upto` and it lies below `below`.
-    pub fn purged_life(&self, upto: u64, below: u32) -> Option<u32> {
+    fn purged_life(&self, upto: u64, below: u32) -> Option<u32> {
         let o = self.order.lock();
         let (life, max) = o.lives.first_key_value()?;
         (*life < below && *max <= upto).then_some(*life)
     }
 
-    pub fn forget_life(&self, life: u32) {
+    fn forget_life(&self, life: u32) {
         self.order.lock().lives.remove(&life);
     }
 }
