@@ -56,7 +56,14 @@ fn run(tx: &mut Tx, ctx: Ctx, command: &Command) -> Done<Reply> {
         C::OpenSession { client } if ctx.session == NOBODY => return session::open(tx, ctx.now, client),
         C::OpenSession { .. } => return Err(MetaError::NotPermitted.into()),
         _ if ctx.session == NOBODY => return Err(MetaError::Evicted.into()),
-        C::Evict { .. } | C::ReapOrphan { .. } | C::ForgetStripes { .. } | C::SwapStripe { .. } | C::Restage { .. } if !service => {
+        C::Evict { .. }
+        | C::ReapOrphan { .. }
+        | C::ForgetStripes { .. }
+        | C::SwapStripe { .. }
+        | C::Restage { .. }
+        | C::RaiseIncarnation { .. }
+            if !service =>
+        {
             return Err(MetaError::NotPermitted.into());
         }
         _ => {}
@@ -102,5 +109,6 @@ fn run(tx: &mut Tx, ctx: Ctx, command: &Command) -> Done<Reply> {
         C::Pack(p) => packs::pack(tx, ctx, p),
         C::Relocate(r) => relocate::relocate(tx, ctx, r),
         C::Restage { inline } => packs::restage(tx, ctx, inline),
+        C::RaiseIncarnation { at_least } => incarnation::raise(tx, *at_least),
     }
 }

@@ -99,7 +99,8 @@ fn collect(kv: &dyn KvRead, command: &Command, out: &mut Vec<Touch>) -> Done<()>
         | C::SwapStripe { .. }
         | C::Pack(_)
         | C::Relocate(_)
-        | C::Restage { .. } => {}
+        | C::Restage { .. }
+        | C::RaiseIncarnation { .. } => {}
     }
     Ok(())
 }

@@ -166,7 +166,10 @@ pub async fn open(
     let behind = match &tail {
         Some(tail) if config.mirrors.behind_state => Some(state.begin_behind(tail)),
         // What the newest copy at hand lacks is in the state.
-        Some(tail) if config.mirrors.accept_stale && state.window.last() < Some(tail.applied.into()) => Some(state.begin_behind(tail)),
+        Some(tail) if config.mirrors.accept_stale && state.window.last() < Some(tail.applied.into()) => {
+            config.mirrors.doubt(mirror::Doubt::Stale)?;
+            Some(state.begin_behind(tail))
+        }
         _ => None,
     };
     let applied: Option<types::Id> = tail.as_ref().map(|t| t.applied.into());

@@ -22,6 +22,7 @@ pub use format::{Head, Reader};
 #[cfg(feature = "fuzzing")]
 pub(crate) use format::{fuzz, samples};
 pub use rebuild::Rebuild;
+pub(crate) use restore::incarnation_at;
 pub use restore::{Newest, RestoreError, Restored, newest, restore};
 pub(crate) use root::ROOT_BYTES_MAX;
 pub use root::{Piece, Root};

@@ -3,8 +3,8 @@
 //! ```text
 //!  0  8  magic "HFSTMETA"
 //!  8  4  version, little-endian (1)
-//! 12  4  condition, little-endian: 1 being formatted, 2 ready, 3 ready and restored from an image, not yet confirmed, 4 being rebuilt from
-//!        a snapshot in the pool
+//! 12  4  condition, little-endian: 1 being formatted, 2 ready, 3 ready and from before (restored from an image, or with a log that may not
+//!        be the newest), not yet confirmed, 4 being rebuilt from a snapshot in the pool, 5 as 3, and 6 as 2, with an incarnation to raise
 //! 16 16  cluster id
 //! 32 28  zero
 //! 60  4  CRC-32C of bytes 0 to 59, little-endian
@@ -26,6 +26,8 @@ const FORMATTING: u32 = 1;
 const READY: u32 = 2;
 const RESTORED: u32 = 3;
 const REBUILDING: u32 = 4;
+const RESTORED_TO_RAISE: u32 = 5;
+const READY_TO_RAISE: u32 = 6;
 
 /// The cluster a folder belongs to.
 pub type ClusterId = [u8; 16];
@@ -80,7 +82,7 @@ fn decode(bytes: &[u8]) -> Found {
     let cluster = b[16..32].try_into().expect("16 bytes");
     match (version, word(b, 12)) {
         (VERSION, FORMATTING) => Found::HalfFormatted(cluster),
-        (VERSION, READY | RESTORED) => Found::Ready(cluster),
+        (VERSION, READY | RESTORED | READY_TO_RAISE | RESTORED_TO_RAISE) => Found::Ready(cluster),
         (VERSION, REBUILDING) => Found::HalfRebuilt(cluster),
         _ => damaged("unknown version or condition"),
     }
@@ -154,10 +156,35 @@ fn only_log(disk: &dyn Disk, dir: &Path) -> Result<bool, DiskError> {
     Ok(disk.list(dir)?.iter().all(|name| name == "wal" || name.starts_with(NAME) || name.starts_with("ballast.")))
 }
 
-/// Whether the folder was restored from an image and no operator has confirmed it yet.
+/// The condition of a folder that is whole.
+fn condition(disk: &dyn Disk, dir: &Path) -> Result<Option<u32>, DiskError> {
+    let Some(bytes) = disk.read_small(&dir.join(NAME))? else { return Ok(None) };
+    let whole = <&[u8; LEN]>::try_from(&bytes[..]).ok().filter(|b| matches!(decode(&b[..]), Found::Ready(_)));
+    Ok(whole.map(|b| word(b, 12)))
+}
+
+/// Whether the state is one from before (it was restored from an image, or a log was taken that may not be the newest), and no operator has
+/// confirmed it yet.
 pub fn is_restored(disk: &dyn Disk, dir: &Path) -> Result<bool, DiskError> {
-    let bytes = disk.read_small(&dir.join(NAME))?;
-    Ok(bytes.is_some_and(|b| <&[u8; LEN]>::try_from(&b[..]).is_ok_and(|b| matches!(decode(b), Found::Ready(_)) && word(b, 12) == RESTORED)))
+    Ok(condition(disk, dir)?.is_some_and(|c| matches!(c, RESTORED | RESTORED_TO_RAISE)))
+}
+
+/// Whether the incarnation is to be raised before anybody is served.
+pub(crate) fn is_to_raise(disk: &dyn Disk, dir: &Path) -> Result<bool, DiskError> {
+    Ok(condition(disk, dir)?.is_some_and(|c| matches!(c, READY_TO_RAISE | RESTORED_TO_RAISE)))
+}
+
+/// Says that the log lacks commands that were answered, or may: the incarnation is to be raised, and where it may be more than the last
+/// moment (`before`), an operator is to confirm.
+pub(crate) fn write_to_raise(disk: &dyn Disk, dir: &Path, cluster: ClusterId, before: bool) -> Result<(), DiskError> {
+    let restored = before || is_restored(disk, dir)?;
+    disk.write_small(&dir.join(NAME), &encode(cluster, if restored { RESTORED_TO_RAISE } else { READY_TO_RAISE }), 0o600)
+}
+
+/// Says that the incarnation has been raised.
+pub(crate) fn write_raised(disk: &dyn Disk, dir: &Path, cluster: ClusterId) -> Result<(), DiskError> {
+    let restored = is_restored(disk, dir)?;
+    disk.write_small(&dir.join(NAME), &encode(cluster, if restored { RESTORED } else { READY }), 0o600)
 }
 
 /// An operator confirms what was restored: from now on what the state does not know may be deleted.
@@ -168,7 +195,7 @@ pub fn confirm(disk: &dyn Disk, dir: &Path, cluster: ClusterId) -> Result<(), Di
 /// Samples for fuzzing.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn samples() -> Vec<Vec<u8>> {
-    [FORMATTING, READY, RESTORED, REBUILDING].map(|condition| encode([7; 16], condition).to_vec()).to_vec()
+    [FORMATTING, READY, RESTORED, REBUILDING, RESTORED_TO_RAISE, READY_TO_RAISE].map(|condition| encode([7; 16], condition).to_vec()).to_vec()
 }
 
 /// The bytes as they are, and with a right checksum.

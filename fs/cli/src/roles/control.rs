@@ -81,7 +81,8 @@ impl Control for Cluster {
         }
         if r.unconfirmed.load(std::sync::atomic::Ordering::Acquire) {
             reasons.push(
-                "the metadata was restored from a backup: nothing is deleted that it does not know until `holdfast admin meta confirm`"
+                "the metadata is from before (a backup, or a log that may not be the newest): nothing is deleted that it does not know until \
+                 `holdfast admin meta confirm`"
                     .into(),
             );
         }

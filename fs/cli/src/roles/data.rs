@@ -257,13 +257,13 @@ async fn open(plan: Plan) -> anyhow::Result<Opened> {
         }
         None => None,
     };
-    let unconfirmed = Arc::new(AtomicBool::new(superblock::is_restored(&*disk, &layout.meta_dir())?));
     let service = storage::open_metadata(&layout, disk.clone(), clock.clone(), shares, accept_stale, found, &mut registry).await?;
     if rebuilt.is_some() {
         // From now on it counts; before, the next start would have done the same again.
         osds.found_home()?;
         layout = osds.layout();
     }
+    let unconfirmed = Arc::new(AtomicBool::new(superblock::is_restored(&*disk, &layout.meta_dir())?));
     let stale = snapshots::stale(&layout, &*disk);
     stale.iter().for_each(|s| tracing::warn!("{s}"));
     let roots = Roots::new(disk.clone(), layout.code, osds.list(), unconfirmed.clone());

@@ -83,6 +83,7 @@ fn only_the_service_does_its_work_and_only_nobody_opens_sessions() {
         Command::Evict { session: w.session },
         Command::ReapOrphan { ino: InodeId(1), chunks_max: 1 },
         Command::ForgetStripes { stripes: vec![] },
+        Command::RaiseIncarnation { at_least: 7 },
         swap,
     ] {
         w.fails(c, MetaError::NotPermitted);
@@ -93,6 +94,21 @@ fn only_the_service_does_its_work_and_only_nobody_opens_sessions() {
     assert_eq!(w.request(SERVICE_SESSION, SessionEpoch(9), 0, 0, Command::GrantInodes { count: 1 }), Reply::Error(MetaError::Evicted));
     assert!(matches!(w.request(SERVICE_SESSION, SERVICE_EPOCH, 0, 0, Command::GrantInodes { count: 1 }), Reply::Inodes(_)));
     assert!(invalid(w.request(SessionId(0), SessionEpoch(0), 0, 0, Command::OpenSession { client: "x".repeat(300) })));
+}
+
+#[test]
+fn stripes_that_are_granted_after_a_raise_are_of_a_higher_incarnation() {
+    let mut w = World::new();
+    let mut granted = |w: &mut World| match w.run(Command::GrantStripes { count: 1 }) {
+        Reply::Stripes(range) => range.first,
+        other => panic!("{other:?}"),
+    };
+    let first = granted(&mut w);
+    assert_eq!(w.serve(Command::RaiseIncarnation { at_least: 50 }), Reply::Done);
+    assert_eq!(granted(&mut w).incarnation, 50);
+    assert_eq!(w.serve(Command::RaiseIncarnation { at_least: 50 }), Reply::Done);
+    let last = granted(&mut w);
+    assert!(first.incarnation < 50 && last.incarnation == 51);
 }
 
 #[test]

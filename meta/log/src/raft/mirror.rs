@@ -21,7 +21,34 @@ pub(crate) mod start;
 
 pub use set::Place;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+/// What the log may lack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doubt {
+    /// Whatever came after the copies at hand were left out, or after the state.
+    Stale,
+    /// What was acknowledged in the very last moment.
+    LastMoment,
+}
+
+/// Remembers a doubt durably; an error, a sentence, refuses the start.
+#[derive(Clone)]
+pub struct OnDoubt(pub Arc<dyn Fn(Doubt) -> Result<(), String> + Send + Sync>);
+
+impl std::fmt::Debug for OnDoubt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OnDoubt")
+    }
+}
+
+impl Config {
+    /// To be called before anything is changed that makes the next start forget the doubt.
+    pub(crate) fn doubt(&self, doubt: Doubt) -> crate::Result<()> {
+        self.on_doubt.as_ref().map_or(Ok(()), |tell| (tell.0)(doubt).map_err(crate::Error::Failed))
+    }
+}
 
 /// How the copies are kept.
 #[derive(Debug, Clone)]
@@ -36,6 +63,8 @@ pub struct Config {
     pub present: Option<Vec<Place>>,
     /// Start although it cannot be known that the copies at hand are the newest.
     pub accept_stale: bool,
+    /// Told before anything is changed when the log may lack something that was acknowledged.
+    pub on_doubt: Option<OnDoubt>,
     /// Make an empty log that goes on behind the state: for a state that was restored, whose log is gone.
     pub behind_state: bool,
     /// A copy that lacks for so long what another has is left out.
@@ -53,6 +82,7 @@ impl Default for Config {
             devices: None,
             present: None,
             accept_stale: false,
+            on_doubt: None,
             behind_state: false,
             late_after,
             late_bytes: 64 << 20,

@@ -25,6 +25,11 @@ const PIECE_BYTES: usize = 1 << 20;
 /// Incarnations count seconds from here at least (2020-01-01): two restores of one image never use the same.
 const SECONDS_FROM: u64 = 1_577_836_800;
 
+/// The least incarnation of a state that takes the place of a later one at this time.
+pub(crate) fn incarnation_at(wall_ns: u64) -> u32 {
+    u32::try_from((wall_ns / 1_000_000_000).saturating_sub(SECONDS_FROM)).unwrap_or(0)
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     #[error(transparent)]
@@ -141,8 +146,7 @@ pub async fn restore<R: Read>(
     if let Some(first) = complaints.into_iter().next() {
         return Err(RestoreError::Unsound(first));
     }
-    let seconds = (clock.wall_ns() / 1_000_000_000).saturating_sub(SECONDS_FROM);
-    let incarnation = state.update(|kv| raise_incarnation(kv, u32::try_from(seconds).unwrap_or(0)))?;
+    let incarnation = state.update(|kv| raise_incarnation(kv, incarnation_at(clock.wall_ns())))?;
     state.checkpoint().await?;
     let wal = superblock::wal_path(dir);
     let mut log = raft::Config { create: true, ..log };

@@ -11,12 +11,13 @@ use super::work::{Known, PackStore, SnapshotStore, StripeReaper, Work};
 use super::{Service, SnapshotStatus};
 use crate::ballast::{Ballast, Cushioned};
 use crate::config::Config;
-use crate::image::{Export, Head, Rows};
+use crate::image::{Export, Head, Rows, incarnation_at};
 use crate::metrics::Metrics;
 use crate::state::{State, Store};
 use crate::superblock::{self, ClusterId, Found};
 use holdfast_meta_core::{StateError, read};
 use holdfast_meta_log::solo::Solo;
+use holdfast_meta_log::raft::mirror::{Doubt, OnDoubt};
 use holdfast_meta_log::{Error as LogError, SharedLog, raft};
 use holdfast_objstore_base::clock::Clock;
 use holdfast_objstore_base::disk::{Disk, DiskError, File, Open};
@@ -72,8 +73,8 @@ impl Service {
         config.cluster = cluster.unwrap_or_default();
         let here = dir.display();
         let refused = |why: String| Err(OpenError::Refused(format!("{here} {why}")));
-        match superblock::inspect(&*disk, &dir)? {
-            Found::Ready(id) if cluster.is_none_or(|c| c == id) => {}
+        let id = match superblock::inspect(&*disk, &dir)? {
+            Found::Ready(id) if cluster.is_none_or(|c| c == id) => id,
             Found::Ready(_) => return refused("holds the metadata of another cluster".into()),
             Found::Nothing => return refused("holds no metadata".into()),
             Found::HalfFormatted(_) => return refused("was only half formatted: remove it and start afresh".into()),
@@ -81,7 +82,7 @@ impl Service {
             Found::Newer { version } => return refused(format!("was written by a newer program (version {version})")),
             Found::Foreign(name) => return refused(format!("holds foreign files ('{name}')")),
             Found::Damaged(why) => return refused(format!("has a damaged superblock: {why}")),
-        }
+        };
         let metrics = Metrics::default();
         let ballast = Ballast::open(disk.clone(), &dir, config.ballast_bytes).await?;
         let file = disk.open(&superblock::state_path(&dir), Open::Existing)?;
@@ -92,13 +93,21 @@ impl Service {
         }
         let wal = superblock::wal_path(&dir);
         let accept_stale = log.mirrors.accept_stale;
-        let log = raft::Config { create: false, ..log };
-        let log = raft::open(disk, vec![wal], log, clock.clone(), state.clone()).await?;
+        let mut log = raft::Config { create: false, ..log };
+        let (on, at) = (disk.clone(), dir.clone());
+        let doubted = move |doubt| superblock::write_to_raise(&*on, &at, id, doubt == Doubt::Stale).map_err(|e| e.to_string());
+        log.mirrors.on_doubt = Some(OnDoubt(Arc::new(doubted)));
+        let log = raft::open(disk.clone(), vec![wal], log, clock.clone(), state.clone()).await?;
         let service = Self::assemble(state, log, Some(ballast), clock, config, metrics);
         if service.core.config.snapshots.is_some() {
             service.core.snapshots.begin();
         }
         service.begin(accept_stale).await?;
+        if superblock::is_to_raise(&*disk, &dir)? {
+            service.part_from_lost().await?;
+            superblock::write_raised(&*disk, &dir, id)?;
+        }
+        service.core.start_orphans();
         Ok(service)
     }
 
@@ -184,7 +193,16 @@ impl Service {
             tracing::error!("{note}");
             core.notes.lock().push(note);
         }
-        core.start_orphans();
+        Ok(())
+    }
+
+    /// For a start whose log may lack commands: no id they granted is given again, and inline bytes do not depend on entries from before
+    /// any more. Repeated by the next start if it does not come to its end.
+    async fn part_from_lost(&self) -> Result<(), OpenError> {
+        let core = &self.core;
+        core.propose_own(Command::RaiseIncarnation { at_least: incarnation_at(core.clock.wall_ns()) }).await?;
+        core.stage_all_anew(|| false).await?;
+        failpoint::reached("meta.parted_from_lost");
         Ok(())
     }
 

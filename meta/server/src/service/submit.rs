@@ -152,6 +152,7 @@ fn is_services(command: &Command) -> bool {
             | Command::Pack(_)
             | Command::Relocate(_)
             | Command::Restage { .. }
+            | Command::RaiseIncarnation { .. }
     )
 }
 

@@ -2,6 +2,7 @@
 
 mod coherence;
 mod conformance;
+mod doubt;
 mod dumps;
 mod images;
 mod life;

@@ -106,6 +106,9 @@ pub enum Command {
     /// Inline bytes that still wait to be packed, once more, so that the log need not keep their old entries. Sent by the service. Replies
     /// `Done`.
     Restage { inline: Vec<Inline> },
+    /// What was granted before may have been granted once more by commands that are lost: the incarnation goes up by one, and to `at_least`,
+    /// so that no stripe id is given twice. Sent by the service, before anybody is served. Replies `Done`.
+    RaiseIncarnation { at_least: u32 },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,6 +10,7 @@
 //! What it leaves out: filling copies anew ([`super::fill`]); the log does that when it is open, before anybody is served where there is but one copy.
 
 use super::super::Config;
+use super::Doubt;
 use super::super::recover::{Collect, Restage};
 use super::super::wal::State;
 use super::fill::{copy_tail, format_anew};
@@ -62,6 +63,7 @@ pub async fn start(disk: &Arc<dyn Disk>, dirs: &[PathBuf], config: &Config, stat
     let mut notes = Vec::new();
     if newest.stale {
         failpoint::reached("wal.stale_start");
+        config.mirrors.doubt(Doubt::Stale)?;
         notes.push("the metadata log was started without a majority of its devices: what was acknowledged after the copies at hand were left out is lost".into());
     }
     let promised = newest.promised + if newest.stale { STARTS_SKIPPED } else { 1 };
@@ -82,6 +84,8 @@ pub async fn start(disk: &Arc<dyn Disk>, dirs: &[PathBuf], config: &Config, stat
     let state = copies[best].found.replay(&copies[best].log, restage).await?;
     let best = copies.swap_remove(best);
     if copies.is_empty() && newest.set.members.len() > 2 {
+        failpoint::reached("wal.one_of_many");
+        config.mirrors.doubt(Doubt::LastMoment)?;
         notes.push(format!(
             "of {} copies of the metadata log one could be read: what was acknowledged in the very last moment may be missing from it",
             newest.set.members.len()

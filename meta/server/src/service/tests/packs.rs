@@ -86,7 +86,7 @@ fn stored(id: StripeId, code: Code, len: u32) -> StripeMeta {
 
 impl Client {
     /// Publishes bytes inline.
-    async fn send(&self, ino: InodeId, offset: u64, data: &[u8]) -> MetaResult<()> {
+    pub async fn send(&self, ino: InodeId, offset: u64, data: &[u8]) -> MetaResult<()> {
         let stripe = self.ids.stripe().await?;
         let (attr, _) = self.meta.getattr(ino).await?;
         let len = data.len() as u32;
@@ -105,7 +105,7 @@ impl Client {
     }
 
     /// The bytes of a file, wherever they are; those of a stripe that is gone are read again by a new map.
-    async fn bytes(&self, ino: InodeId, store: &Store) -> MetaResult<Vec<u8>> {
+    pub async fn bytes(&self, ino: InodeId, store: &Store) -> MetaResult<Vec<u8>> {
         for _ in 0..3 {
             let (attr, _) = self.meta.getattr(ino).await?;
             let mut out = vec![0; attr.size as usize];
@@ -139,11 +139,11 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     assert!(tokio::time::timeout(Duration::from_secs(20), wait).await.is_ok(), "never: {what}");
 }
 
-fn quick() -> Config {
+pub fn quick() -> Config {
     Config { pack_idle: Duration::from_millis(1), ..config() }
 }
 
-fn lazy() -> Config {
+pub fn lazy() -> Config {
     Config { pack_idle: Duration::from_secs(3600), pack_delay: Duration::from_secs(3600), ..config() }
 }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 pub const CLUSTER: [u8; 16] = [9; 16];
 
-fn log_config() -> raft::Config {
+pub fn log_config() -> raft::Config {
     let mut c = raft::Config::new(77, false);
     c.log.segment_bytes = 256 << 10;
     c.checkpoint_bytes = 128 << 10;
@@ -60,7 +60,7 @@ pub async fn empty_log(disk: &SimDisk) {
     state.close().await.expect("closes");
 }
 
-async fn open_log(disk: &SimDisk, config: crate::Config, log: raft::Config) -> Result<Arc<Service>, OpenError> {
+pub async fn open_log(disk: &SimDisk, config: crate::Config, log: raft::Config) -> Result<Arc<Service>, OpenError> {
     let state = StateConfig { overlay_bytes: 256 << 10, overlay_bytes_max: 4 << 20, cache_bytes: 1 << 20, ..StateConfig::default() };
     let deps = Deps {
         disk: Arc::new(disk.clone()),

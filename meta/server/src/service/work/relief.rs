@@ -44,17 +44,24 @@ async fn relieve(core: &Core) -> Result<(), MetaError> {
     if !core.config.state.holds_much(&core.state.staged_now()) {
         return Ok(());
     }
-    let mut all = core.state.staged_all().into_iter().peekable();
-    while all.peek().is_some() && !core.work.stopping() {
-        let (mut inline, mut bytes) = (Vec::new(), 0);
-        while inline.len() < MEMBERS_MAX
-            && let Some(next) = all.next_if(|i| bytes + i.data.len() <= INLINE_BYTES_MAX)
-        {
-            bytes += next.data.len();
-            inline.push(next);
+    core.stage_all_anew(|| core.work.stopping()).await
+}
+
+impl Core {
+    /// Writes all that is staged to the log anew, until `stop` says so.
+    pub(in crate::service) async fn stage_all_anew(&self, stop: impl Fn() -> bool) -> Result<(), MetaError> {
+        let mut all = self.state.staged_all().into_iter().peekable();
+        while all.peek().is_some() && !stop() {
+            let (mut inline, mut bytes) = (Vec::new(), 0);
+            while inline.len() < MEMBERS_MAX
+                && let Some(next) = all.next_if(|i| bytes + i.data.len() <= INLINE_BYTES_MAX)
+            {
+                bytes += next.data.len();
+                inline.push(next);
+            }
+            self.propose_own(Command::Restage { inline }).await?;
+            self.metrics.restaged_bytes.inc_by(bytes as u64);
         }
-        core.propose_own(Command::Restage { inline }).await?;
-        core.metrics.restaged_bytes.inc_by(bytes as u64);
+        Ok(())
     }
-    Ok(())
 }
