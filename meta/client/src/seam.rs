@@ -115,7 +115,7 @@ pub trait Meta: Send + Sync + 'static {
         after: u16,
         parts_max: usize,
     ) -> BoxFuture<'_, MetaResult<(Upload, Vec<UploadPart>)>>;
-    /// For each id: is it referred to, or in a range of a session that lives? (Reconcile deletes the others.)
+    /// For each id: is it referred to, waiting for its deletion, or in a range of a session that lives? (Repair's walks drop the others.)
     fn stripes_live(&self, stripes: Vec<StripeId>) -> BoxFuture<'_, MetaResult<Vec<bool>>>;
 
     // ---- changes ----

@@ -32,10 +32,12 @@ impl Ballast {
     /// Makes it, or what there is room for.
     pub async fn open(disk: Arc<dyn Disk>, dir: &Path, bytes: u64) -> Result<Arc<Self>> {
         let whole = bytes.div_ceil(STEP);
-        let names = disk.list(dir)?;
-        // The last one may be cut short by a crash, and is made anew.
-        let there = (0..whole).take_while(|n| names.contains(&name(*n))).count() as u64;
-        let held = AtomicU64::new(if there < whole { there.saturating_sub(1) } else { there });
+        let mut held = 0;
+        // One that a crash cut short is made anew, with those after it.
+        while held < whole && is_whole(&*disk, &dir.join(name(held)))? {
+            held += 1;
+        }
+        let held = AtomicU64::new(held);
         let this = Self { disk, dir: dir.to_owned(), whole, held, filling: AtomicBool::new(false), giving: Mutex::new(()) };
         this.fill().await?;
         Ok(Arc::new(this))
@@ -70,7 +72,12 @@ impl Ballast {
             let n = self.held.load(Ordering::Relaxed);
             let path = self.dir.join(name(n));
             let file = self.disk.open(&path, Open::Create)?;
-            match disk::write_zeroes(&*file, 0, STEP).await {
+            let written = match disk::write_zeroes(&*file, 0, STEP).await {
+                // It takes its room only once it is stable, and so is its name.
+                Ok(()) => file.flush().await.and_then(|()| self.disk.sync_dir(&self.dir)),
+                failed => failed,
+            };
+            match written {
                 Ok(()) => self.held.store(n + 1, Ordering::Relaxed),
                 // Somebody was faster.
                 Err(e) if e.is_no_space() => return self.disk.remove(&path),
@@ -89,6 +96,10 @@ impl Ballast {
             self.filling.store(false, Ordering::Release);
         }
     }
+}
+
+fn is_whole(disk: &dyn Disk, path: &Path) -> Result<bool> {
+    Ok(disk.exists(path) && disk.open(path, Open::Existing)?.len()? == STEP)
 }
 
 fn name(n: u64) -> String {
@@ -164,5 +175,23 @@ mod tests {
         sim.set_capacity(None);
         ballast.refill().await;
         assert!(!ballast.spent());
+    }
+
+    #[tokio::test]
+    async fn what_a_power_cut_leaves_of_it_is_made_whole() {
+        let dir = Path::new("/meta");
+        let whole = |disk: &SimDisk| (0..4).filter(|n| disk.read_small(&dir.join(name(*n))).unwrap().is_some_and(|b| b.len() == 1 << 20)).count();
+        for seed in 0..20 {
+            let sim = SimDisk::with(seed, Options { overlap: false, ..Options::default() });
+            sim.create_dir_all(dir).unwrap();
+            sim.sync_dir(Path::new("/")).unwrap();
+            drop(Ballast::open(Arc::new(sim.clone()), dir, 4 << 20).await.unwrap());
+            let cut = sim.crash(seed);
+            assert_eq!(whole(&cut), 4, "what was held is stable");
+            // One of them is cut short, the others have to be told apart from it.
+            cut.open(&dir.join(name(seed % 4)), Open::Existing).unwrap().set_len(4096).unwrap();
+            let ballast = Ballast::open(Arc::new(cut.clone()), dir, 4 << 20).await.unwrap();
+            assert_eq!((whole(&cut), ballast.spent()), (4, false));
+        }
     }
 }

@@ -16,7 +16,7 @@ pub trait Records: Send + Sync + 'static {
     fn stripes(&self, after: Option<StripeId>, max: usize) -> Result<Vec<Arc<StripeMeta>>, Failure>;
     /// The same, of stripes that were published with shards missing.
     fn missing(&self, after: Option<StripeId>, max: usize) -> Result<Vec<Arc<StripeMeta>>, Failure>;
-    /// For each id: does something refer to it, or may a living session still publish it?
+    /// For each id: does something refer to it, does it wait for its deletion, or may a living session still publish it?
     fn live(&self, ids: &[StripeId]) -> Result<Vec<bool>, Failure>;
     /// Whether these records may be older than what the OSDs hold, as after a restore that no operator has confirmed: then nothing is dropped
     /// for not being named, for a newer record may name it there.

@@ -80,12 +80,14 @@ pub fn stripes(kv: &dyn KvRead, after: Option<StripeId>, max: usize) -> Result<M
     Ok(Ok(found.iter().map(|(_, v)| decode::<StripeRecord>(v).map(|r| r.meta)).collect::<Result<_, _>>()?))
 }
 
-/// For each id: is it referred to, or may a living session still publish it? All others may be deleted at the OSDs.
+/// For each id: is it referred to, does it wait for its deletion, or may a living session still publish it? All others may be deleted at the
+/// OSDs at once. One that waits is not for anybody else to delete: readers may still have a map that names it.
 pub fn stripes_live(kv: &dyn KvRead, stripes: &[StripeId]) -> Result<MetaResult<Vec<bool>>, StateError> {
     // A stripe that is staged or packed has no shards: what an OSD holds under its id is left over.
     let has_shards =
         |id: &StripeId| Ok::<_, StateError>(load::<StripeRecord>(kv, &keys::stripe(*id))?.is_some_and(|r| r.home == Home::Shards));
-    let live = |id: &StripeId| Ok(has_shards(id)? || ids::stripe_is_open(kv, *id)?);
+    let waits = |id: &StripeId| Ok::<_, StateError>(kv.get(&keys::retired(*id))?.is_some());
+    let live = |id: &StripeId| Ok(has_shards(id)? || waits(id)? || ids::stripe_is_open(kv, *id)?);
     Ok(Ok(stripes.iter().map(live).collect::<Result<_, StateError>>()?))
 }
 

@@ -316,6 +316,8 @@ fn stripes_are_live_while_referred_to_or_still_publishable() {
     let open = w.stripe(1).id;
     let never = StripeId { counter: 1 << 40, ..open };
     let live = |w: &World| read::stripes_live(&w.kv, &[used, gone, kept, open, never]).unwrap().unwrap();
+    assert_eq!(live(&w), [true, true, true, true, false], "readers may still have the old map");
+    assert_eq!(w.serve(Command::ForgetStripes { stripes: vec![used, gone] }), Reply::Done);
     assert_eq!(live(&w), [false, false, true, true, false]);
     w.run(Command::CloseSession);
     assert_eq!(live(&w), [false, false, true, false, false]);
