@@ -141,7 +141,7 @@ impl Local {
     pub fn gather(&self) -> Option<Gathered> {
         let bounds = PackBounds { bytes_max: 4 << 20, members_max: 64 };
         let staged = self.view(|kv| read::gather_staged(kv, bounds)).ok().flatten();
-        staged.or_else(|| self.view(|kv| read::gather_sparse(kv, bounds)).ok().flatten())
+        staged.or_else(|| self.view(|kv| read::gather_sparse(kv, None, bounds)).ok().flatten())
     }
 
     /// Runs a command as the service itself does, asking no holder.

@@ -45,6 +45,8 @@ pub struct Metrics {
     pub worn_passes: Counter,
     /// Attempts to pack that failed and will be made again.
     pub pack_failures: Counter,
+    /// Packs of which something to be copied could not be read: it is left to repair.
+    pub packs_unreadable: Counter,
     /// Inline bytes written to the log anew, because they could not be packed.
     pub restaged_bytes: Counter,
     /// Snapshots of the state made in the pool.
@@ -79,6 +81,7 @@ impl Metrics {
         r.register("worn_bytes", "bytes copied out of stripes that were mostly dead", self.worn_bytes.clone());
         r.register("worn_passes", "passes over all maps for such stripes", self.worn_passes.clone());
         r.register("pack_failures", "attempts to pack that failed", self.pack_failures.clone());
+        r.register("packs_unreadable", "packs that lack what could not be read", self.packs_unreadable.clone());
         r.register("restaged_bytes", "inline bytes written to the log anew", self.restaged_bytes.clone());
         r.register("snapshots", "snapshots of the state made in the pool", self.snapshots.clone());
         r.register("snapshot_bytes", "bytes of those snapshots before coding", self.snapshot_bytes.clone());

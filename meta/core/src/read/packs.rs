@@ -33,6 +33,8 @@ pub struct Gathered {
     pub places: Vec<Place>,
     /// Data bytes of them all.
     pub bytes: u64,
+    /// The last pack, or stripe, of the list that was looked at: another gathering may begin behind it.
+    pub last: StripeId,
 }
 
 /// How much one pack takes.
@@ -46,12 +48,13 @@ struct Gathering<'a> {
     kv: &'a dyn KvRead,
     bounds: PackBounds,
     found: Option<Gathered>,
+    last: StripeId,
 }
 
 impl<'a> Gathering<'a> {
     fn new(kv: &'a dyn KvRead, bounds: PackBounds) -> Self {
         let members_max = bounds.members_max.clamp(1, PACK_MEMBERS_MAX);
-        Self { kv, bounds: PackBounds { members_max, ..bounds }, found: None }
+        Self { kv, bounds: PackBounds { members_max, ..bounds }, found: None, last: StripeId::default() }
     }
 
     fn is_full(&self) -> bool {
@@ -60,7 +63,8 @@ impl<'a> Gathering<'a> {
 
     /// Takes one more if it is of the same bucket and fits.
     fn take(&mut self, id: StripeId, record: &StripeRecord, read: Option<(Arc<StripeMeta>, u32)>) {
-        let found = self.found.get_or_insert_with(|| Gathered { bucket: record.bucket, code: None, places: Vec::new(), bytes: 0 });
+        let fresh = || Gathered { bucket: record.bucket, code: None, places: Vec::new(), bytes: 0, last: self.last };
+        let found = self.found.get_or_insert_with(fresh);
         let len = record.meta.len;
         let room = found.places.len() < self.bounds.members_max && found.bytes + len as u64 <= self.bounds.bytes_max;
         if found.bucket == record.bucket && room {
@@ -84,6 +88,7 @@ impl<'a> Gathering<'a> {
 
     fn finish(self) -> Result<MetaResult<Option<Gathered>>, StateError> {
         let Some(mut found) = self.found.filter(|f| !f.places.is_empty()) else { return Ok(Ok(None)) };
+        found.last = self.last;
         found.code = match bucket::code(self.kv, found.bucket) {
             Ok(code) => code,
             Err(crate::fail::Fail::State(e)) => return Err(e),
@@ -179,26 +184,38 @@ pub fn gather_staged_from(
     g.finish()
 }
 
-/// What lives in packs that are less than half live.
-pub fn gather_sparse(kv: &dyn KvRead, bounds: PackBounds) -> Result<MetaResult<Option<Gathered>>, StateError> {
+/// The first key behind that of `after`, or of the whole list.
+fn behind(after: Option<StripeId>, list: Vec<u8>, key: impl Fn(StripeId) -> Vec<u8>) -> Vec<u8> {
+    after.map_or(list, |id| [&key(id)[..], &[0]].concat())
+}
+
+/// What lives in packs that are less than half live, of those listed behind `after`.
+pub fn gather_sparse(kv: &dyn KvRead, after: Option<StripeId>, bounds: PackBounds) -> Result<MetaResult<Option<Gathered>>, StateError> {
     let mut g = Gathering::new(kv, bounds);
-    visit(kv, &keys::family(keys::SPARSE), |k, _| {
-        g.take_members(keys::parse_stripe(k).ok_or_else(other_form)?)?;
+    let list = keys::family(keys::SPARSE);
+    let end = keys::end_of(&list);
+    visit_to(kv, &behind(after, list, keys::sparse), &end, |k, _| {
+        g.last = keys::parse_stripe(k).ok_or_else(other_form)?;
+        g.take_members(g.last)?;
         Ok(goes_on(g.is_full()))
     })?;
     g.finish()
 }
 
-/// Small stripes of one bucket that were published at or before `until`; of a small pack its members.
+/// Small stripes of one bucket that were published at or before `until`, of those listed behind `after`; of a small pack its members.
 pub fn gather_small(
     kv: &dyn KvRead,
     bucket: BucketId,
     until: TimeNs,
+    after: Option<StripeId>,
     bounds: PackBounds,
 ) -> Result<MetaResult<Option<Gathered>>, StateError> {
     let mut g = Gathering::new(kv, bounds);
-    visit(kv, &keys::small_all(bucket), |k, v| {
+    let list = keys::small_all(bucket);
+    let end = keys::end_of(&list);
+    visit_to(kv, &behind(after, list, |id| keys::small(bucket, id)), &end, |k, v| {
         let (_, id) = keys::parse_small(k).ok_or_else(other_form)?;
+        g.last = id;
         if decode::<Small>(v)?.since <= until {
             let record = g.record(id)?;
             if members(kv, id)?.is_empty() {

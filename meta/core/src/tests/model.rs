@@ -378,8 +378,8 @@ impl Game {
         let bucket = self.bucket();
         let gathered = match self.rng.below(8) {
             0..=2 => read::gather_staged(&self.w.kv, bounds),
-            3..=4 => read::gather_sparse(&self.w.kv, bounds),
-            5..=6 => read::gather_small(&self.w.kv, bucket, self.w.now - 100, bounds),
+            3..=4 => read::gather_sparse(&self.w.kv, None, bounds),
+            5..=6 => read::gather_small(&self.w.kv, bucket, self.w.now - 100, None, bounds),
             _ => {
                 let inline = self.w.staged.iter().map(|(id, (_, data))| Inline { stripe: *id, data: data.clone() }).take(4).collect();
                 assert_eq!(self.w.serve(Command::Restage { inline }), Reply::Done);

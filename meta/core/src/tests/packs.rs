@@ -71,13 +71,14 @@ fn a_pack_below_half_is_listed_rewritten_and_without_members_retired() {
     }
     let found = staged(&w);
     let pack = commit(&mut w, &found);
-    let sparse = |w: &World| read::gather_sparse(&w.kv, BOUNDS).unwrap().unwrap();
+    let sparse = |w: &World| read::gather_sparse(&w.kv, None, BOUNDS).unwrap().unwrap();
     w.truncate(files[0].1, 0);
     w.truncate(files[1].1, 0);
     assert_eq!(sparse(&w), None, "half live is not below half");
     w.truncate(files[2].1, 0);
     let found = sparse(&w).expect("a quarter is live");
-    assert_eq!((found.places.len(), w.stats().sparse), (1, 1));
+    assert_eq!((found.places.len(), w.stats().sparse, found.last), (1, 1, pack));
+    assert_eq!(read::gather_sparse(&w.kv, Some(pack), BOUNDS).unwrap().unwrap(), None, "it is the last one");
     let second = commit(&mut w, &found);
     assert_eq!((w.retired(), w.map(files[3].1)), (vec![pack], vec![(0, 4096, second, 0)]));
     assert_eq!(w.stats().sparse, 0);
@@ -121,11 +122,14 @@ fn cold_small_stripes_are_gathered_and_their_copies_retired() {
     let young = w.write(f, 12 << 20, 4096);
     assert_eq!(w.stats().small, 4, "what is coded is left alone");
     assert_eq!(read::small_buckets(&w.kv).unwrap().unwrap(), [w.tree.id]);
-    let found = read::gather_small(&w.kv, w.tree.id, until, BOUNDS).unwrap().unwrap().expect("three are old");
+    let found = read::gather_small(&w.kv, w.tree.id, until, None, BOUNDS).unwrap().unwrap().expect("three are old");
     assert_eq!(
         found.places.iter().map(|p| (p.stripe, p.from)).collect::<Vec<_>>(),
         olds.iter().map(|s| (*s, Home::Shards)).collect::<Vec<_>>()
     );
+    assert_eq!(found.last, olds[2], "the young one is not reached");
+    let behind = read::gather_small(&w.kv, w.tree.id, until, Some(olds[0]), BOUNDS).unwrap().unwrap().expect("two are left");
+    assert_eq!(behind.places, found.places[1..]);
     let pack = commit(&mut w, &found);
     assert_eq!(w.retired(), olds);
     assert_eq!(w.map(f)[1], (1 << 20, 60 << 10, pack, 60 << 10));

@@ -9,7 +9,7 @@ use holdfast_objstore_base::sim::{Rng, SimDisk};
 use holdfast_objstore_proto::meta::{Command, Extent, Inline, MetaError, MetaResult, Publish, Shape};
 use holdfast_objstore_proto::{Code, Codec, InodeId, OsdId, StripeId, StripeMeta};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,6 +23,8 @@ pub struct Store {
     broken: AtomicBool,
     /// Writes hang.
     hangs: AtomicBool,
+    /// Stripes that are beyond reading.
+    unreadable: Mutex<BTreeSet<StripeId>>,
     /// Bytes there are room for; it is only told.
     room: AtomicUsize,
 }
@@ -51,7 +53,12 @@ impl PackStore for To {
     }
 
     fn read<'a>(&'a self, stripe: &'a Arc<StripeMeta>, range: Range<u32>) -> BoxFuture<'a, Result<Vec<Bytes>, String>> {
-        Box::pin(async move { self.0.get(stripe.id, range).map(|d| vec![d]).ok_or_else(|| format!("{} is gone", stripe.id)) })
+        Box::pin(async move {
+            if self.0.unreadable.lock().contains(&stripe.id) {
+                return Err("the test says so".into());
+            }
+            self.0.get(stripe.id, range).map(|d| vec![d]).ok_or_else(|| format!("{} is gone", stripe.id))
+        })
     }
 
     fn room(&self) -> Room {
@@ -244,6 +251,41 @@ async fn a_device_that_hangs_does_not_keep_the_log_from_letting_go_and_the_end_o
     assert!(a.meta.inline_room(1));
     service.core.stop_work().await;
     assert!(!a.meta.inline_room(1), "nobody packs here any more");
+}
+
+#[tokio::test]
+async fn a_pack_that_cannot_be_read_keeps_no_other_from_being_rewritten() {
+    let config = Config { pack_cold: Duration::from_millis(200), ..quick() };
+    let service = Service::in_memory_with(config, Arc::new(clock()));
+    let store = Arc::new(Store::default());
+    store.serve(&service);
+    let a = Client::mount(&service, "a").await;
+    let root = home(&a).await;
+    let mut files = Vec::new();
+    for names in [["a", "b", "c", "d"], ["e", "f", "g", "h"]] {
+        for name in names {
+            files.push((name, a.file(root, name).await));
+            a.send(files.last().expect("just made").1, 0, &[name.as_bytes()[0]; 4096]).await.expect("sends");
+        }
+        until("they are packed", || service.status().stats.staged == 0).await;
+    }
+    let (first, second) = (files[3], files[7]);
+    let home_of = async |ino| a.meta.extents(ino, 0..1).await.expect("reads")[0].stripe.id;
+    let (broken, sound) = (home_of(first.1).await, home_of(second.1).await);
+    assert!(broken < sound, "it comes first in every list");
+    store.unreadable.lock().insert(broken);
+    for (name, _) in files[..3].iter().chain(&files[4..7]) {
+        a.unlink(root, name).await.expect("unlinks");
+    }
+    until("the sound one is rewritten", || service.metrics().packs_rewritten.get() == 1).await;
+    assert!(service.metrics().packs_unreadable.get() > 0);
+    assert_ne!(home_of(second.1).await, sound);
+    assert_eq!(home_of(first.1).await, broken);
+    // Repair has mended it.
+    store.unreadable.lock().clear();
+    until("the other one is rewritten too", || service.metrics().packs_rewritten.get() == 2).await;
+    assert_eq!(a.bytes(first.1, &store).await.expect("reads"), [b'd'; 4096]);
+    assert_eq!(service.status().stats.sparse, 0);
 }
 
 #[tokio::test]

@@ -86,6 +86,10 @@ pub(super) struct Packer {
     cold_at: Instant,
     /// The bucket where looking for them ended in a failure.
     cold_from: Option<BucketId>,
+    /// Half-dead packs up to here were looked at, and could not all be read.
+    sparse_after: Option<StripeId>,
+    /// Half-dead packs that the last pass over all of them left, for they could not be read.
+    sparse_left: i64,
     /// When all that was staged was taken up last.
     drained_at: Instant,
     /// The last round failed.
@@ -104,7 +108,18 @@ pub(super) async fn run(core: Arc<Core>, store: Arc<dyn PackStore>) {
     let now = Instant::now();
     let cold_at = now + core.config.pack_cold;
     let worn = Worn::default();
-    let mut packer = Packer { core: core.clone(), store, worn, writer: None, cold_at, cold_from: None, drained_at: now, failed: false };
+    let mut packer = Packer {
+        core: core.clone(),
+        store,
+        worn,
+        writer: None,
+        cold_at,
+        cold_from: None,
+        sparse_after: None,
+        sparse_left: 0,
+        drained_at: now,
+        failed: false,
+    };
     let mut backoff = Backoff::new();
     while core.work.unless_stopped(packer.due()).await {
         // Half a pack does no harm: its shards are garbage, and what it was made of is where it was.
@@ -200,17 +215,26 @@ impl Packer {
         Ok(())
     }
 
-    /// Whether some pack is half dead. A state that cannot be read is the next round's affair.
+    /// Whether some pack is half dead, beside those that could not be read. A state that cannot be read is the next round's affair.
     fn is_sparse(&self) -> bool {
-        self.core.view(|kv| read::stats(kv)).map_or(true, |s| s.sparse > 0)
+        self.core.view(|kv| read::stats(kv)).map_or(true, |s| s.sparse as i64 > self.sparse_left)
     }
 
-    /// Rewrites half-dead packs into one; whether there may be more to do.
+    /// Rewrites half-dead packs into one; whether there may be more to do. What cannot be read keeps nothing behind it from its turn.
     async fn sparse(&mut self) -> Result<bool, Fault> {
-        match self.core.view(|kv| read::gather_sparse(kv, BOUNDS))? {
-            Some(found) => self.pack(found, Kind::Sparse).await,
-            None => Ok(false),
+        let after = self.sparse_after;
+        let Some(found) = self.core.view(|kv| read::gather_sparse(kv, after, BOUNDS))? else {
+            if after.is_some() {
+                self.sparse_after = None;
+                self.sparse_left = self.core.view(|kv| read::stats(kv))?.sparse as i64;
+            }
+            return Ok(false);
+        };
+        let last = found.last;
+        if !self.pack(found, Kind::Sparse).await? {
+            self.sparse_after = Some(last);
         }
+        Ok(true)
     }
 
     /// The next of what is staged, if the oldest of it is no younger than that.
@@ -229,20 +253,27 @@ impl Packer {
                 continue;
             }
             self.cold_from = Some(bucket);
+            let mut after = None;
             for _ in 0..TURNS_MAX {
-                let Some(found) = self.core.view(|kv| read::gather_small(kv, bucket, until, BOUNDS))? else { break };
-                if found.bytes <= COPIES_BYTES_MAX as u64 || !self.pack(found, Kind::Small).await? {
+                let Some(found) = self.core.view(|kv| read::gather_small(kv, bucket, until, after, BOUNDS))? else { break };
+                if found.bytes <= COPIES_BYTES_MAX as u64 {
                     break;
+                }
+                let last = found.last;
+                if !self.pack(found, Kind::Small).await? {
+                    after = Some(last);
                 }
                 self.drain_if_due().await?;
             }
         }
         self.cold_from = None;
+        // Repair may have mended what could not be read.
+        self.sparse_left = 0;
         self.cold_at = Instant::now() + self.core.config.pack_cold;
         Ok(())
     }
 
-    /// Copies and commits one pack; whether every stripe that was gathered could be read.
+    /// Copies and commits one pack; whether every stripe that was gathered could be read, or is gone by now.
     async fn pack(&mut self, found: Gathered, kind: Kind) -> Result<bool, Fault> {
         let gathered = found.places.len();
         let mut copied = Vec::with_capacity(gathered);
@@ -263,8 +294,11 @@ impl Packer {
                 }
             }
         }
+        if !whole {
+            self.core.metrics.packs_unreadable.inc();
+        }
         if copied.is_empty() {
-            return Ok(whole && kind == Kind::Staged);
+            return Ok(whole);
         }
         // Whole blocks first, so that they lie on blocks of the pack.
         copied.sort_by_key(|(place, _)| !place.len.is_multiple_of(BLOCK as u32));
