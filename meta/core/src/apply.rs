@@ -3,7 +3,7 @@
 use crate::fail::{Done, Fail};
 use crate::session::{self, NOBODY, SERVICE_SESSION, Seen};
 use crate::tx::{Effects, Tx};
-use crate::{Kv, StateError, bucket, ids, namespace, object, orphan, packs, publish, relocate, stripes, truncate, upload};
+use crate::{Kv, StateError, bucket, ids, incarnation, namespace, object, orphan, packs, publish, relocate, stripes, truncate, upload};
 use holdfast_objstore_proto::SessionId;
 use holdfast_objstore_proto::meta::{Command, MetaError, Reply, Request, TimeNs};
 

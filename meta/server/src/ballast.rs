@@ -180,7 +180,8 @@ mod tests {
     #[tokio::test]
     async fn what_a_power_cut_leaves_of_it_is_made_whole() {
         let dir = Path::new("/meta");
-        let whole = |disk: &SimDisk| (0..4).filter(|n| disk.read_small(&dir.join(name(*n))).unwrap().is_some_and(|b| b.len() == 1 << 20)).count();
+        let whole =
+            |disk: &SimDisk| (0..4).filter(|n| disk.read_small(&dir.join(name(*n))).unwrap().is_some_and(|b| b.len() == 1 << 20)).count();
         for seed in 0..20 {
             let sim = SimDisk::with(seed, Options { overlap: false, ..Options::default() });
             sim.create_dir_all(dir).unwrap();

@@ -195,7 +195,9 @@ pub fn confirm(disk: &dyn Disk, dir: &Path, cluster: ClusterId) -> Result<(), Di
 /// Samples for fuzzing.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn samples() -> Vec<Vec<u8>> {
-    [FORMATTING, READY, RESTORED, REBUILDING, RESTORED_TO_RAISE, READY_TO_RAISE].map(|condition| encode([7; 16], condition).to_vec()).to_vec()
+    [FORMATTING, READY, RESTORED, REBUILDING, RESTORED_TO_RAISE, READY_TO_RAISE]
+        .map(|condition| encode([7; 16], condition).to_vec())
+        .to_vec()
 }
 
 /// The bytes as they are, and with a right checksum.

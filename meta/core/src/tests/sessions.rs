@@ -99,7 +99,7 @@ fn only_the_service_does_its_work_and_only_nobody_opens_sessions() {
 #[test]
 fn stripes_that_are_granted_after_a_raise_are_of_a_higher_incarnation() {
     let mut w = World::new();
-    let mut granted = |w: &mut World| match w.run(Command::GrantStripes { count: 1 }) {
+    let granted = |w: &mut World| match w.run(Command::GrantStripes { count: 1 }) {
         Reply::Stripes(range) => range.first,
         other => panic!("{other:?}"),
     };

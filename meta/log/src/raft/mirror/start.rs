@@ -10,9 +10,9 @@
 //! What it leaves out: filling copies anew ([`super::fill`]); the log does that when it is open, before anybody is served where there is but one copy.
 
 use super::super::Config;
-use super::Doubt;
 use super::super::recover::{Collect, Restage};
 use super::super::wal::State;
+use super::Doubt;
 use super::fill::{copy_tail, format_anew};
 use super::member::Member;
 use super::set::{self, Epoch, Judged, Place, Seen, Set, Super};

@@ -44,13 +44,13 @@ fn lose(disk: &SimDisk, dir: &str, which: impl Fn(&str) -> bool) {
     }
 }
 
-/// A client that has written, and the file.
-async fn written(service: &Service, bytes: &[u8]) -> (Client, InodeId) {
+/// A client that has written, the bucket's root and the file.
+async fn written(service: &Service, bytes: &[u8]) -> (Client, InodeId, InodeId) {
     let a = Client::mount(service, "a").await;
     let root = home(&a).await;
     let f = a.file(root, "f").await;
     a.send(f, 0, bytes).await.expect("sends");
-    (a, f)
+    (a, root, f)
 }
 
 #[tokio::test]
@@ -59,12 +59,12 @@ async fn a_stale_log_is_gone_on_with_in_a_new_incarnation_and_loses_nothing_it_h
     let disk = SimDisk::new(1);
     make(&disk, 2).await;
     let service = open(&disk, 2, false).await.expect("opens");
-    let (a, f) = written(&service, b"kept").await;
+    let (a, root, f) = written(&service, b"kept").await;
     let stripe = a.ids.stripe().await.expect("an id");
-    let older = disk.kill();
+    let (older, disk) = (disk.kill(), disk.kill());
     // The state gets ahead of the copies that will be left.
-    let root = home(&a).await;
-    a.file(root, "later").await;
+    let service = open(&disk, 2, false).await.expect("opens");
+    Client::mount(&service, "a").await.file(root, "later").await;
     service.shutdown().await.expect("stops");
     let state = superblock::state_path(Path::new("meta"));
     let newer = disk.read_small(&state).expect("reads").expect("is there");
@@ -99,7 +99,7 @@ async fn a_doubt_that_was_written_down_is_acted_upon_by_the_next_start() {
     let disk = SimDisk::new(2);
     make(&disk, 2).await;
     let service = open(&disk, 2, false).await.expect("opens");
-    let (a, f) = written(&service, b"kept").await;
+    let (a, _, f) = written(&service, b"kept").await;
     let before = a.ids.stripe().await.expect("an id").incarnation;
     let disk = disk.kill();
     superblock::write_to_raise(&disk, Path::new("meta"), CLUSTER, true).expect("writes");
@@ -116,7 +116,7 @@ async fn one_copy_of_three_is_gone_on_with_in_a_new_incarnation() {
     let disk = SimDisk::new(3);
     make(&disk, 3).await;
     let service = open(&disk, 3, false).await.expect("opens");
-    let (a, f) = written(&service, b"kept").await;
+    let (a, _, f) = written(&service, b"kept").await;
     let before = a.ids.stripe().await.expect("an id").incarnation;
     let disk = disk.kill();
     for dir in [DIRS[1], DIRS[2]] {
