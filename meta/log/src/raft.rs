@@ -185,6 +185,8 @@ pub async fn open(
         wal.write(record::kind::RESET, record::encode(&record::Reset {})).await.map_err(failed)?;
         wal.write(record::kind::PURGE, record::encode(&purge)).await.map_err(failed)?;
     }
+    let (weak, bytes_max) = (Arc::downgrade(&wal), config.wal_bytes_max);
+    sm.pace_by(Arc::new(move || weak.upgrade().map_or(0, |wal| wal.fill_permille(bytes_max))));
     wal.hold(&*sm);
     wal.replicated().await;
     if wal.is_mirrored() {

@@ -25,6 +25,9 @@ pub enum Error {
 
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// How much of the room that the log has beyond a checkpoint's threshold is taken, in thousandths: at 1000 proposals wait for a checkpoint to end.
+pub type Fill = Arc<dyn Fn() -> u32 + Send + Sync>;
+
 /// What the log drives. `meta/server` implements it over redb; tests over a map.
 pub trait StateMachine: Send + Sync + 'static {
     /// Applies committed commands in order and answers one reply each. Synchronous and short: it runs on the data thread.
@@ -48,6 +51,10 @@ pub trait StateMachine: Send + Sync + 'static {
     fn restage(&self, entry: &Entry) -> Result<()> {
         let _ = entry;
         Ok(())
+    }
+    /// Where the state learns how urgent the end of a checkpoint is. Once, at a start.
+    fn pace_by(&self, fill: Fill) {
+        let _ = fill;
     }
     /// Begins a durable checkpoint of all that is applied now and returns its index when it is stable. In the background of whoever awaits it.
     fn checkpoint(&self) -> BoxFuture<'_, Result<u64>>;

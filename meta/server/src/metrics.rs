@@ -23,6 +23,14 @@ pub struct Metrics {
     pub checkpoints: Counter,
     /// Bytes of overlays folded.
     pub checkpoint_bytes: Counter,
+    /// Writes to the state's file that folds made, and their bytes.
+    pub checkpoint_writes: Counter,
+    pub checkpoint_written_bytes: Counter,
+    /// Pauses of folds, and what they came to in µs.
+    pub checkpoint_pauses: Counter,
+    pub checkpoint_pause_us: Counter,
+    /// µs that folds took, pauses among them.
+    pub checkpoint_us: Counter,
     /// Bytes the overlays take.
     pub overlay_bytes: Gauge,
     /// Orphans freed.
@@ -70,6 +78,11 @@ impl Metrics {
         r.register("evictions", "sessions evicted", self.evictions.clone());
         r.register("checkpoints", "folds of the overlay into the durable state", self.checkpoints.clone());
         r.register("checkpoint_bytes", "bytes of overlays folded", self.checkpoint_bytes.clone());
+        r.register("checkpoint_writes", "writes that folds made", self.checkpoint_writes.clone());
+        r.register("checkpoint_written_bytes", "bytes that folds wrote", self.checkpoint_written_bytes.clone());
+        r.register("checkpoint_pauses", "pauses of folds", self.checkpoint_pauses.clone());
+        r.register("checkpoint_pause_us", "microseconds that folds paused", self.checkpoint_pause_us.clone());
+        r.register("checkpoint_us", "microseconds that folds took, pauses among them", self.checkpoint_us.clone());
         r.register("overlay_bytes", "bytes the overlays take", self.overlay_bytes.clone());
         r.register("orphans_reaped", "orphans freed", self.orphans_reaped.clone());
         r.register("stripes_deleted", "retired stripes deleted", self.stripes_deleted.clone());

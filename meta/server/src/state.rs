@@ -13,6 +13,7 @@ mod guarded;
 mod layers;
 mod machine;
 mod overlay;
+mod pace;
 mod staging;
 mod store;
 #[cfg(test)]
@@ -43,9 +44,10 @@ use holdfast_objstore_proto::StripeId;
 use holdfast_objstore_proto::meta::Inline;
 use parking_lot::RwLock;
 use staging::{STRIPE_BYTES, Staging};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use watches::Watches;
 
 /// Bounds of the state in memory.
@@ -121,8 +123,6 @@ pub(crate) struct State {
     cover: Cover,
     /// Told of every fold that ended.
     folded: Notify,
-    /// Folding no longer gives way to others: somebody waits for it to end.
-    hurry: AtomicBool,
     config: StateConfig,
     metrics: Metrics,
 }
@@ -149,6 +149,7 @@ impl State {
         // Looks at the rows' version; in a fresh state it makes the same rows every time, until a first checkpoint keeps them.
         initialise(&mut layers)?;
         layers.staging = Staging::listed(read::staged(&layers)?.map_err(|e| StateError(e.to_string()))?);
+        store.pace().count_in(metrics.clone());
         let (folder, jobs) = Folder::new();
         let state = Arc::new(Self::build(layers, Some(store), Some(folder), reached, config, metrics));
         fold::start(&state, jobs, blocking)?;
@@ -178,7 +179,6 @@ impl State {
             packable: Notify::new(),
             cover: Cover::default(),
             folded: Notify::new(),
-            hurry: AtomicBool::new(false),
             config,
             metrics,
         }
@@ -216,6 +216,9 @@ impl State {
         let bytes = layers.overlay_bytes();
         self.overlay_bytes.store(bytes, Ordering::Relaxed);
         self.metrics.overlay_bytes.set(bytes as i64);
+        if let Some(store) = &self.store {
+            store.pace().came(layers.active.bytes(), self.config.overlay_bytes);
+        }
     }
 
     /// The failure that ended the service, if any.
@@ -270,10 +273,13 @@ impl State {
     }
 
     /// Folds one sealed overlay; for the worker.
-    async fn fold(&self, job: Job, pause: fold::Pause) -> Result<(), StateError> {
+    async fn fold(&self, job: Job, on: fold::On) -> Result<(), StateError> {
         let store = self.store.as_ref().expect("only a state with a file folds");
+        let begun = Instant::now();
+        tracing::debug!(bytes = job.overlay.bytes(), "a checkpoint begins");
         self.cover.folding(&job.overlay, job.mark.applied);
-        store.fold(&job.overlay, &job.mark, || pause.between_slices(self.in_a_hurry())).await?;
+        on.begin();
+        store.fold(&job.overlay, &job.mark, |took| on.between_pieces(store.pace(), took)).await?;
         let snapshot = store.snapshot()?;
         let old = {
             let mut layers = self.layers.write();
@@ -285,18 +291,14 @@ impl State {
         drop(old);
         self.metrics.checkpoints.inc();
         self.metrics.checkpoint_bytes.inc_by(job.overlay.bytes() as u64);
+        self.metrics.checkpoint_us.inc_by(begun.elapsed().as_micros() as u64);
+        tracing::debug!(took_ms = begun.elapsed().as_millis() as u64, "a checkpoint is over");
         self.reached.tell(|r| {
             r.generation = job.generation;
             r.applied = job.mark.applied;
         });
         self.folded.notify_one();
         Ok(())
-    }
-
-    /// Whether a fold should not give way: somebody waits for its end, or what comes in meanwhile is too much.
-    fn in_a_hurry(&self) -> bool {
-        self.hurry.load(Ordering::Relaxed)
-            || self.overlay_bytes() >= self.config.overlay_bytes.saturating_mul(2).min(self.config.overlay_bytes_max)
     }
 
     /// Makes all that is applied now durable; the index of the last command in it.
@@ -369,7 +371,9 @@ impl State {
 
     /// From now on folds give way to nobody: the service is stopping.
     pub(crate) fn hurry(&self) {
-        self.hurry.store(true, Ordering::Relaxed);
+        if let Some(store) = &self.store {
+            store.pace().hurry();
+        }
     }
 
     /// Checkpoints and ends the fold worker. Later batches fail. The file is let go of with the last reference the caller has.

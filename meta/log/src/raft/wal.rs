@@ -502,6 +502,16 @@ impl Wal {
         self.closed.store(true, Ordering::Release);
     }
 
+    /// See [`crate::Fill`].
+    pub fn fill_permille(&self, bytes_max: u64) -> u32 {
+        if self.tight() {
+            return 1000;
+        }
+        let over = self.state.lock().bytes.saturating_sub(self.checkpoint_bytes);
+        let room = bytes_max.saturating_sub(self.checkpoint_bytes).max(1);
+        (over.saturating_mul(1000) / room).min(1000) as u32
+    }
+
     pub fn is_broken(&self) -> bool {
         self.broken.get().is_some()
     }

@@ -173,6 +173,54 @@ fn purges_reach_every_copy_and_a_filled_one_holds_what_is_left() {
     });
 }
 
+/// Entries whose bytes the state needs lie far below the purge point when a copy is filled: it gets them too, and alone it shows them to a start.
+#[test]
+fn a_copy_that_is_filled_gets_entries_held_for_their_bytes() {
+    for seed in 0..4 {
+        let stable: Arc<Mutex<Kept>> = Default::default();
+        let fleet = Fleet::new(3, seed);
+        let filler = |n: u32| Bytes::from([n.to_le_bytes().as_slice(), &[7; 1000]].concat());
+        let c = mirrored(2);
+        let mut held = run(async {
+            let sm = Machine::start(&stable);
+            let log = open(&fleet, &sm, c.clone()).await.expect("opens");
+            log.propose(Bytes::from_static(b"keep the first")).await.expect("proposes");
+            for n in 0..300 {
+                log.propose(filler(n)).await.expect("proposes");
+            }
+            log.propose(Bytes::from_static(b"keep the second")).await.expect("proposes");
+            assert!(c.metrics.checkpoints() >= 2, "{} checkpoints", c.metrics.checkpoints());
+            fleet.0[0].cut_now();
+            // The third device is filled while more of both kinds comes.
+            for n in 300..340 {
+                log.propose(filler(n)).await.expect("goes on");
+            }
+            log.propose(Bytes::from_static(b"keep the third")).await.expect("goes on");
+            until(&log, &["lost", "copy", "copy"]).await;
+            let live = sm.live();
+            let held: Vec<(u64, Bytes)> = live.entries.iter().filter(|e| live.held.contains(&e.0)).map(|e| (e.0, e.2.clone())).collect();
+            assert_eq!(held.len(), 3);
+            held
+        });
+        let mut after = fleet.crash(seed);
+        // The copy that was there all along goes too.
+        after.0[1] = SimDisk::new(50 + seed);
+        let durable = stable.lock().index;
+        held.retain(|(index, _)| *index <= durable);
+        assert!(!held.is_empty(), "seed {seed}: a checkpoint covers some of them");
+        run(async {
+            let sm = Machine::start(&stable);
+            let log = open(&after, &sm, mirrored(2)).await.expect("opens");
+            let shown = sm.shown.lock().clone();
+            for entry in &held {
+                assert!(shown.contains(entry), "seed {seed}: {} of {:?}", entry.0, shown.iter().map(|e| e.0).collect::<Vec<_>>());
+            }
+            assert_eq!(sm.live().held.len(), 3, "what no checkpoint covers is applied again");
+            log.shutdown().await;
+        });
+    }
+}
+
 struct World {
     fleet: Fleet,
     stable: Arc<Mutex<Kept>>,

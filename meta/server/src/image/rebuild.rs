@@ -69,7 +69,7 @@ impl Rebuild {
         while part.block(|key, value| self.batch.set(key, value))? {}
         self.rows += part.rows();
         if self.batch.bytes() >= BATCH_BYTES {
-            self.store.fold(&std::mem::take(&mut self.batch), &mark, || std::future::ready(())).await?;
+            self.store.fold(&std::mem::take(&mut self.batch), &mark, |_| std::future::ready(())).await?;
         }
         self.mark = Some(mark);
         Ok(())
@@ -78,7 +78,7 @@ impl Rebuild {
     /// Makes all of it durable; how many rows were taken in. Without a part it is the state of a new cluster.
     pub async fn finish(self, unconfirmed: bool) -> Result<u64, RestoreError> {
         if let Some(mark) = &self.mark {
-            self.store.fold(&self.batch, mark, || std::future::ready(())).await?;
+            self.store.fold(&self.batch, mark, |_| std::future::ready(())).await?;
         }
         // The file is let go of before anybody opens it.
         drop(self.store);

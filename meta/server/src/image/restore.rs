@@ -135,11 +135,11 @@ pub async fn restore<R: Read>(
         None => batch.set(key, value),
     })? {
         if batch.bytes() >= BATCH_BYTES {
-            store.fold(&std::mem::take(&mut batch), &mark, || std::future::ready(())).await?;
+            store.fold(&std::mem::take(&mut batch), &mark, |_| std::future::ready(())).await?;
             progress(image.rows());
         }
     }
-    store.fold(&batch, &mark, || std::future::ready(())).await?;
+    store.fold(&batch, &mark, |_| std::future::ready(())).await?;
     progress(image.rows());
     let state = State::open(store, config, Metrics::default())?;
     let complaints = state.view(|kv| Ok(check(kv)))?;

@@ -7,6 +7,7 @@
 //! the spot (simulated files, which complete when polled) there is no such thread.
 //! What it leaves out: caching (redb's page cache does it) and locks (the folder has one owner).
 
+use super::pace::{PIECE_BYTES, Pace};
 use holdfast_meta_log::Blocking;
 use holdfast_objstore_base::buf::{AlignedBuf, is_aligned};
 use holdfast_objstore_base::disk::{DiskError, File};
@@ -36,6 +37,7 @@ pub(crate) struct FileBackend {
     partial: Mutex<()>,
     /// To the reader thread, if there is to be one; it ends when this is dropped.
     jobs: Option<Mutex<mpsc::Sender<Job>>>,
+    pace: Arc<Pace>,
 }
 
 impl std::fmt::Debug for FileBackend {
@@ -49,12 +51,12 @@ fn io_error(e: DiskError) -> io::Error {
 }
 
 impl FileBackend {
-    pub(crate) fn new(file: Arc<dyn File>, blocking: Blocking) -> io::Result<Self> {
+    pub(super) fn new(file: Arc<dyn File>, blocking: Blocking, pace: Arc<Pace>) -> io::Result<Self> {
         let jobs = match blocking {
             Blocking::Here => None,
             Blocking::Pool => Some(Mutex::new(reader_thread()?)),
         };
-        Ok(Self { file, partial: Mutex::new(()), jobs })
+        Ok(Self { file, partial: Mutex::new(()), jobs, pace })
     }
 
     /// Runs `work` where it may block: here, or on the reader thread.
@@ -139,7 +141,11 @@ impl StorageBackend for FileBackend {
         let partial = !offset.is_multiple_of(BLOCK as u64) || !data.len().is_multiple_of(BLOCK);
         let _one_at_a_time = partial.then(|| self.partial.lock());
         if self.jobs.is_none() || PLAIN.with(Cell::get) {
-            return write_any(&*self.file, offset, data);
+            for (n, piece) in data.chunks(PIECE_BYTES).enumerate() {
+                write_any(&*self.file, offset + (n * PIECE_BYTES) as u64, piece)?;
+                self.pace.wrote(piece.len());
+            }
+            return Ok(());
         }
         let data = data.to_vec();
         self.on_plain_thread(move |f| write_any(f, offset, &data))

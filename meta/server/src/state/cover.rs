@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 
 /// Keys of changed rows are remembered up to so many bytes; past it the next snapshot is of all rows.
 const KEYS_BYTES_MAX: usize = 32 << 20;
+/// Rows noted at a time: commands that are applied look here too, and must not wait for a whole overlay.
+const NOTED_AT_ONCE: usize = 64;
 /// What a key takes beside its bytes.
 const KEY_BYTES: usize = 64;
 
@@ -50,15 +52,19 @@ impl Cover {
 
     /// These rows are about to be part of the commit that ends at `applied`.
     pub(crate) fn folding(&self, overlay: &Overlay, applied: u64) {
-        let mut s = self.0.lock();
-        if !s.on {
-            return;
-        }
-        for (key, _) in overlay.iter() {
-            if s.changed.insert(key.to_vec(), applied).is_none() {
-                s.bytes += key.len() + KEY_BYTES;
+        let mut rows = overlay.iter().map(|(key, _)| key).peekable();
+        while rows.peek().is_some() {
+            let mut s = self.0.lock();
+            if !s.on {
+                return;
+            }
+            for key in rows.by_ref().take(NOTED_AT_ONCE) {
+                if s.changed.insert(key.to_vec(), applied).is_none() {
+                    s.bytes += key.len() + KEY_BYTES;
+                }
             }
         }
+        let mut s = self.0.lock();
         if s.bytes > KEYS_BYTES_MAX {
             (s.changed, s.bytes, s.unknown) = (BTreeMap::new(), 0, Some(applied));
         }

@@ -4,6 +4,7 @@
 //! What it leaves out: what a fold is (`State::fold`).
 
 use super::overlay::Overlay;
+use super::pace::Pace;
 use super::store::Mark;
 use super::{State, backend};
 use futures::FutureExt;
@@ -75,7 +76,7 @@ fn on_thread(state: Weak<State>, mut jobs: Jobs) {
     while let Some(job) = jobs.jobs.blocking_recv() {
         let Some(state) = state.upgrade() else { return };
         // On a thread of its own a fold blocks and never waits.
-        if let Some(Err(e)) = state.fold(job, Pause::Thread).now_or_never() {
+        if let Some(Err(e)) = state.fold(job, On::Thread).now_or_never() {
             state.fail(&e);
         }
     }
@@ -84,37 +85,37 @@ fn on_thread(state: Weak<State>, mut jobs: Jobs) {
 async fn on_task(state: Weak<State>, mut jobs: Jobs) {
     while let Some(job) = jobs.jobs.recv().await {
         let Some(state) = state.upgrade() else { return };
-        if let Err(e) = state.fold(job, Pause::Task).await {
+        if let Err(e) = state.fold(job, On::Task).await {
             state.fail(&e);
         }
     }
 }
 
-/// Rows are folded in slices of this many bytes, about a millisecond of work …
-pub(super) const SLICE_BYTES: usize = 32 << 10;
-/// … with this pause between them: a thread that is always ready to run costs the ones that wait for a flush far more than its share.
-const PAUSE: Duration = Duration::from_millis(2);
 /// The thread's nice value: beside a thread that serves clients it gets about a tenth of a processor. Not the idle policy, under
 /// which it could be kept from running while it holds a lock of the file's cache.
 const NICE: i32 = 10;
 
-/// How a fold gives way.
+/// What a fold runs on.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Pause {
-    /// It has a thread to itself, which sleeps.
+pub(super) enum On {
+    /// A thread to itself, which sleeps.
     Thread,
     /// It is a task among others.
     Task,
 }
 
-impl Pause {
-    /// Between two slices; a short one when somebody waits for the end.
-    pub(super) async fn between_slices(self, hurry: bool) {
-        match (self, hurry) {
-            (Pause::Thread, true) => {}
-            (Pause::Thread, false) => std::thread::sleep(PAUSE),
-            (Pause::Task, true) => tokio::task::yield_now().await,
-            (Pause::Task, false) => tokio::time::sleep(PAUSE).await,
+impl On {
+    pub(super) fn begin(self) {
+        if let On::Thread = self {
+            Pace::begin();
+        }
+    }
+
+    /// Between two pieces; the last one took so long.
+    pub(super) async fn between_pieces(self, pace: &Pace, took: Duration) {
+        match self {
+            On::Thread => pace.sleep(),
+            On::Task => pace.wait(took).await,
         }
     }
 }
@@ -124,5 +125,11 @@ fn be_nice() {
     // SAFETY: the call has no memory to be safe about; 0 is the calling thread.
     if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) } != 0 {
         tracing::debug!("the checkpoint thread keeps its priority");
+    }
+    // A batch thread that wakes up does not take the processor from the one that runs.
+    let plain = libc::sched_param { sched_priority: 0 };
+    // SAFETY: `plain` outlives the call; 0 is the calling thread.
+    if unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &plain) } != 0 {
+        tracing::debug!("the checkpoint thread keeps its scheduling policy");
     }
 }

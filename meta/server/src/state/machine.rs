@@ -10,7 +10,7 @@
 use super::State;
 use bytes::Bytes;
 use holdfast_meta_core::StateError;
-use holdfast_meta_log::{Entry, Error, Result, StateMachine};
+use holdfast_meta_log::{Entry, Error, Fill, Result, StateMachine};
 use holdfast_objstore_base::BoxFuture;
 use holdfast_objstore_proto::meta::{Reply, Request};
 
@@ -93,6 +93,10 @@ impl StateMachine for State {
         layers.staging.shown(e.command.len());
         self.staged_changed(&layers, true, false);
         Ok(())
+    }
+
+    fn pace_by(&self, fill: Fill) {
+        State::pace_by(self, fill);
     }
 
     fn checkpoint(&self) -> BoxFuture<'_, Result<u64>> {

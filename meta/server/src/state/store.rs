@@ -4,9 +4,9 @@
 //! What it leaves out: what rows mean; when to commit.
 
 use super::backend::FileBackend;
-use super::fold::SLICE_BYTES;
 use super::guarded::{Guarded, guard};
 use super::overlay::Overlay;
+use super::pace::{PIECE_BYTES, Pace};
 use bytes::Bytes;
 use holdfast_meta_core::StateError;
 use holdfast_meta_log::Blocking;
@@ -15,6 +15,8 @@ use holdfast_objstore_base::disk::File;
 use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, TableDefinition, WriteTransaction};
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Key → value of the metadata state.
 const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
@@ -36,6 +38,7 @@ pub(crate) struct Mark {
 pub(crate) struct Store {
     db: Guarded<Database>,
     blocking: Blocking,
+    pace: Arc<Pace>,
 }
 
 /// A consistent view of the durable layer.
@@ -78,11 +81,12 @@ pub(super) fn unseal<'a>(key: &[u8], stored: &'a [u8]) -> Result<&'a [u8], State
 impl Store {
     /// Opens the file, or makes the database in an empty one. Blocks; not for a runtime's thread, unless `blocking` says so.
     pub(crate) fn open(file: Arc<dyn File>, cache_bytes: usize, blocking: Blocking) -> Result<Self, StateError> {
-        let backend = FileBackend::new(file, blocking).map_err(|e| error("start the reader thread", e))?;
+        let pace = Arc::<Pace>::default();
+        let backend = FileBackend::new(file, blocking, pace.clone()).map_err(|e| error("start the reader thread", e))?;
         guard(|| {
             let db =
                 redb::Builder::new().set_cache_size(cache_bytes).create_with_backend(backend).map_err(|e| error("open the state", e))?;
-            Ok(Self { db: Guarded::new(db), blocking })
+            Ok(Self { db: Guarded::new(db), blocking, pace })
         })
     }
 
@@ -91,11 +95,16 @@ impl Store {
         self.blocking
     }
 
+    /// How folds into it give way.
+    pub(super) fn pace(&self) -> &Arc<Pace> {
+        &self.pace
+    }
+
     /// Opens a database over what keeps its writes to itself, for a dump.
     pub(super) fn open_frozen(backend: super::dump::Frozen) -> Result<Self, StateError> {
         guard(|| {
             let db = redb::Builder::new().set_cache_size(FROZEN_CACHE_BYTES).create_with_backend(backend);
-            Ok(Self { db: Guarded::new(db.map_err(|e| error("open the state", e))?), blocking: Blocking::Here })
+            Ok(Self { db: Guarded::new(db.map_err(|e| error("open the state", e))?), blocking: Blocking::Here, pace: Arc::default() })
         })
     }
 
@@ -143,12 +152,12 @@ impl Store {
         })
     }
 
-    /// Folds `overlay` in, in one durable commit. Blocks while it writes; `pause` is waited for between slices.
+    /// Folds `overlay` in, in one durable commit. Blocks while it writes; `pause` is waited for between pieces.
     pub(crate) async fn fold<P: Future<Output = ()>>(
         &self,
         overlay: &Overlay,
         mark: &Mark,
-        pause: impl Fn() -> P,
+        pause: impl Fn(Duration) -> P,
     ) -> Result<(), StateError> {
         let write = guard(|| {
             let mut write = self.db.begin_write().map_err(|e| error("checkpoint", e))?;
@@ -157,8 +166,10 @@ impl Store {
             Ok(Guarded::new(write))
         })?;
         let mut rows = overlay.iter();
-        while guard(|| write_slice(&write, &mut rows))? {
-            pause().await;
+        let mut begun = Instant::now();
+        while guard(|| write_piece(&write, &mut rows))? {
+            pause(begun.elapsed()).await;
+            begun = Instant::now();
         }
         guard(|| {
             let write = write.into_inner();
@@ -186,8 +197,8 @@ fn mark_in(read: &ReadTransaction) -> Result<Option<Mark>, StateError> {
     Ok(Some(Mark { applied, tail: get("tail")?.into() }))
 }
 
-/// Writes rows of one slice; whether there may be more.
-fn write_slice<'a>(write: &WriteTransaction, rows: &mut impl Iterator<Item = (&'a [u8], Option<&'a Bytes>)>) -> Result<bool, StateError> {
+/// Writes rows of one piece; whether there may be more.
+fn write_piece<'a>(write: &WriteTransaction, rows: &mut impl Iterator<Item = (&'a [u8], Option<&'a Bytes>)>) -> Result<bool, StateError> {
     let mut table = write.open_table(ROWS).map_err(|e| error("checkpoint", e))?;
     let (mut sealed, mut bytes) = (Vec::new(), 0);
     for (key, value) in rows {
@@ -202,7 +213,7 @@ fn write_slice<'a>(write: &WriteTransaction, rows: &mut impl Iterator<Item = (&'
         }
         .map_err(|e| error("checkpoint", e))?;
         bytes += key.len() + value.map_or(0, Bytes::len);
-        if bytes >= SLICE_BYTES {
+        if bytes >= PIECE_BYTES {
             return Ok(true);
         }
     }

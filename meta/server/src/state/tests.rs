@@ -5,10 +5,13 @@ use crate::testing::seeds;
 use bytes::Bytes;
 use holdfast_meta_core::{Kv, KvRead, MemKv};
 use holdfast_meta_log::Blocking;
-use holdfast_objstore_base::disk::{Disk, Open};
+use holdfast_objstore_base::BoxFuture;
+use holdfast_objstore_base::buf::AlignedBuf;
+use holdfast_objstore_base::disk::{self, Disk, File, Open};
 use holdfast_objstore_base::sim::{Rng, SimDisk};
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::atomic::AtomicU32;
 
 const FILE: &str = "state.redb";
 /// Rows of the tests lie outside the families of a real state.
@@ -158,6 +161,73 @@ async fn a_full_overlay_is_folded_by_itself_and_new_work_waits_for_room() {
     assert_eq!(state.overlay_bytes(), 0);
     let seen = state.view(|l| Ok(rows(l, &[FAMILY], &[FAMILY + 1], usize::MAX).len())).expect("reads");
     assert_eq!(seen, 100);
+}
+
+/// A file that notes its largest write.
+struct Noted {
+    file: Arc<dyn File>,
+    largest: Arc<AtomicUsize>,
+}
+
+impl File for Noted {
+    fn path(&self) -> &Path {
+        self.file.path()
+    }
+    fn len(&self) -> disk::Result<u64> {
+        self.file.len()
+    }
+    fn set_len(&self, len: u64) -> disk::Result<()> {
+        self.file.set_len(len)
+    }
+    fn read_at(&self, offset: u64, buf: AlignedBuf) -> BoxFuture<'_, disk::Result<AlignedBuf>> {
+        self.file.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, parts: Vec<Bytes>) -> BoxFuture<'_, disk::Result<()>> {
+        self.largest.fetch_max(parts.iter().map(Bytes::len).sum(), Ordering::Relaxed);
+        self.file.write_at(offset, parts)
+    }
+    fn flush(&self) -> BoxFuture<'_, disk::Result<()>> {
+        self.file.flush()
+    }
+    fn flush_all(&self) -> BoxFuture<'_, disk::Result<()>> {
+        self.file.flush_all()
+    }
+    fn domain(&self) -> disk::DomainId {
+        self.file.domain()
+    }
+}
+
+#[tokio::test]
+async fn a_checkpoint_writes_small_pieces_and_pauses_after_each_until_the_log_fills_up() {
+    let (disk, largest) = (SimDisk::new(8), Arc::new(AtomicUsize::new(0)));
+    let file = disk.open(Path::new(FILE), Open::Create).expect("opens");
+    let file: Arc<dyn File> = Arc::new(Noted { file, largest: largest.clone() });
+    let store = Store::open(file, 1 << 20, Blocking::Pool).expect("a database");
+    let state = State::open(store, config(), Metrics::default()).expect("a state");
+    let fill = Arc::new(AtomicU32::new(0));
+    let told = fill.clone();
+    state.pace_by(Arc::new(move || told.load(Ordering::Relaxed)));
+    let change = |round: u8| {
+        // Rows far apart, and one that takes many pages.
+        let mut rows: Vec<Change> = (0..400).map(|n| (key(n * 50), Some(vec![round; 400].into()))).collect();
+        rows.push((key(60_000), Some(vec![round; 300 << 10].into())));
+        rows
+    };
+    apply(&state, 1, &change(1));
+    largest.store(0, Ordering::Relaxed);
+    state.checkpoint().await.expect("checkpoints");
+    let m = &state.metrics;
+    let (written, pauses) = (m.checkpoint_written_bytes.get(), m.checkpoint_pauses.get());
+    assert!((512 << 10..4 << 20).contains(&written), "{written} bytes in {} writes", m.checkpoint_writes.get());
+    assert_eq!(largest.load(Ordering::Relaxed), pace::PIECE_BYTES);
+    assert!(written <= (pauses + 1) * 2 * pace::PIECE_BYTES as u64, "{pauses} pauses in {written} bytes");
+    // Half of the log's room is taken: it goes on to the end.
+    fill.store(500, Ordering::Relaxed);
+    apply(&state, 2, &change(2));
+    state.checkpoint().await.expect("checkpoints");
+    assert!(m.checkpoint_written_bytes.get() > written);
+    assert_eq!(m.checkpoint_pauses.get(), pauses);
+    state.close().await.expect("closes");
 }
 
 #[tokio::test]

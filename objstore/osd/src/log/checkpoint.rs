@@ -15,6 +15,11 @@ use holdfast_objstore_base::disk::{Disk, DiskError, Open};
 use holdfast_objstore_base::failpoint;
 use holdfast_objstore_base::units::{BLOCK, MIB, block_up};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Bytes of a checkpoint written at once.
+pub const PIECE_BYTES: usize = 64 << 10;
 
 /// A place in the log that everything before has completed, `then`s included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,6 +45,16 @@ impl Log {
     /// Stores `bytes`, which hold the effect of every record before `mark` (and may hold later ones'), and returns when they
     /// are stable. Flushes first. `Io` when the slot could not be written: the checkpoints there are stay valid.
     pub async fn checkpoint(&self, mark: Mark, bytes: Bytes) -> Result<()> {
+        self.checkpoint_in_pieces(mark, bytes, |_| std::future::ready(())).await
+    }
+
+    /// The same, giving way to others: `pause` is told how long a piece of [`PIECE_BYTES`] took, and waited for before the next.
+    pub async fn checkpoint_in_pieces<P: Future<Output = ()>>(
+        &self,
+        mark: Mark,
+        bytes: Bytes,
+        pause: impl Fn(Duration) -> P,
+    ) -> Result<()> {
         let shared = self.0.clone();
         if bytes.len() as u64 > CONTENT_BYTES_MAX {
             return Err(Error::Bug("a checkpoint beyond its limit".into()));
@@ -69,7 +84,8 @@ impl Log {
         file.write_at(0, vec![header.encode().freeze()]).await?;
         let mut at = 0;
         while at < bytes.len() {
-            let run = bytes.slice(at..bytes.len().min(at + MIB as usize));
+            let begun = Instant::now();
+            let run = bytes.slice(at..bytes.len().min(at + PIECE_BYTES));
             let part = if is_aligned(&run) {
                 run
             } else {
@@ -80,6 +96,9 @@ impl Log {
             let n = part.len();
             file.write_at((BLOCK + at) as u64, vec![part]).await?;
             at += n;
+            if at < bytes.len() {
+                pause(begun.elapsed()).await;
+            }
         }
         if let Err(e) = file.flush_all().await {
             failpoint::reached("osd.log.checkpoint_flush_failed");

@@ -9,11 +9,17 @@ use crate::log::{self, Location};
 use holdfast_objstore_base::failpoint;
 use holdfast_objstore_proto::shard::Result;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 /// Shards copied into a checkpoint under one lock.
 const PIECE: usize = 2048;
 /// Dead segments kept only by their deletes, beyond which a checkpoint is made to let them go.
 const PINNED_MAX: usize = 4;
+
+/// Between two pieces of a checkpoint others have the device so many times as long as the piece took, within these bounds.
+const PAUSE_TIMES: u32 = 4;
+const PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
 
 /// What there is to do.
 #[derive(Debug, Default)]
@@ -85,6 +91,7 @@ impl Inner {
     /// another try is worth it.
     pub(super) async fn make_room(self: &Arc<Self>, bytes: u64) -> bool {
         let before = self.state.lock().cleaning.given_back;
+        let _pressing = Pressing::begin(&self.pressing);
         let came = || self.state.lock().cleaning.given_back != before || self.log.space().free > bytes + self.log.segment_room();
         loop {
             let mut rung = std::pin::pin!(self.eased.notified());
@@ -174,6 +181,14 @@ impl Inner {
         }
     }
 
+    /// Leaves the device to others for a multiple of the time that a piece of a checkpoint took, unless somebody waits for its end.
+    async fn give_way(&self, took: Duration) {
+        if self.pressing.load(Ordering::Relaxed) == 0 {
+            self.metrics.checkpoint_pauses.inc();
+            tokio::time::sleep((took * PAUSE_TIMES).clamp(PAUSE.0, PAUSE.1)).await;
+        }
+    }
+
     /// Stores the index. False when the slot could not be written: the one before stays, and a start reads more.
     async fn checkpoint(self: &Arc<Self>) -> log::Result<bool> {
         self.state.lock().keeping.bytes = 0;
@@ -187,7 +202,7 @@ impl Inner {
             tokio::task::yield_now().await;
         }
         let bytes = writer.finish(&self.state.lock().index);
-        match self.log.checkpoint(mark, bytes.into()).await {
+        match self.log.checkpoint_in_pieces(mark, bytes.into(), |took| self.give_way(took)).await {
             Ok(()) => {
                 self.metrics.checkpoints.inc();
                 Ok(true)
@@ -208,6 +223,22 @@ struct Rings<'a>(&'a Inner);
 impl Drop for Rings<'_> {
     fn drop(&mut self) {
         self.0.eased.notify_waiters();
+    }
+}
+
+/// While it is there somebody waits for the housekeeper.
+struct Pressing<'a>(&'a AtomicU32);
+
+impl<'a> Pressing<'a> {
+    fn begin(count: &'a AtomicU32) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Pressing<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -233,6 +264,7 @@ impl Osd {
         let inner = &self.0;
         let work = async {
             inner.log.flush().await?;
+            let _pressing = Pressing::begin(&inner.pressing);
             let _one = inner.housekeeper.acquire().await.expect("never closed");
             if inner.state.lock().keeping.bytes > 0 {
                 inner.checkpoint().await?;

@@ -22,6 +22,8 @@ pub struct Metrics {
     pub flushes: Counter,
     /// Checkpoints of the index stored.
     pub checkpoints: Counter,
+    /// Pauses in them, in which others had the device.
+    pub checkpoint_pauses: Counter,
     /// Segments emptied by cleaning.
     pub segments_cleaned: Counter,
     /// Bytes it copied, with their headers.
@@ -51,6 +53,7 @@ impl Metrics {
         r.register("deletes", "Stripes deleted", self.deletes.clone());
         r.register("flush_calls", "Flush calls", self.flushes.clone());
         r.register("checkpoints", "Index checkpoints stored", self.checkpoints.clone());
+        r.register("checkpoint_pauses", "Pauses of index checkpoints", self.checkpoint_pauses.clone());
         r.register("segments_cleaned", "Segments emptied by cleaning", self.segments_cleaned.clone());
         r.register("cleaned_bytes", "Bytes copied by cleaning", self.cleaned_bytes.clone());
         r.register("debt_bytes", "Bytes that cleaning has to move before enough room is free", self.debt.clone());

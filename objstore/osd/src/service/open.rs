@@ -118,6 +118,7 @@ impl Osd {
             metrics,
             read_errors: AtomicU32::new(0),
             housekeeper: Semaphore::new(1),
+            pressing: AtomicU32::new(0),
             eased: Notify::new(),
         };
         let osd = Osd(Arc::new(inner));

@@ -29,6 +29,8 @@ pub(super) struct Inner {
     pub read_errors: AtomicU32,
     /// One housekeeper at a time.
     pub housekeeper: Semaphore,
+    /// Who waits for the housekeeper to end: it gives way to nobody meanwhile.
+    pub pressing: AtomicU32,
     /// Rung when cleaning got on, gave a segment back, or ended.
     pub eased: Notify,
 }

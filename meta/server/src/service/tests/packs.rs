@@ -1,6 +1,6 @@
 //! Small writes that travel inline: packed in the background, found again after any end, never in the way of the log.
 
-use super::restart::{CLUSTER, empty_log, make, open_stale, open_with};
+use super::restart::{CLUSTER, empty_log, make, open_stale, open_with, restore_at};
 use super::rig::*;
 use crate::{Config, PackStore, PackWrite, Room, Service, StateConfig, StripeReaper};
 use bytes::Bytes;
@@ -318,6 +318,45 @@ async fn a_start_that_accepts_it_goes_on_without_bytes_the_log_has_lost() {
     service.export(CLUSTER).await.expect("exports what is left");
     b.unlink(root, "f").await.expect("unlinks");
     until("nothing is listed", || service.status().stats.staged == 0).await;
+    service.shutdown().await.expect("stops");
+}
+
+/// Bytes that no pack has yet are in a backup, also those of entries that a checkpoint covers; what comes after its moment is not.
+#[tokio::test]
+async fn a_backup_has_the_bytes_of_small_writes_that_are_not_packed_yet() {
+    let disk = SimDisk::new(13);
+    make(&disk).await.expect("formats");
+    let service = open_with(&disk, lazy()).await.expect("opens");
+    let store = Arc::new(Store::default());
+    let a = Client::mount(&service, "a").await;
+    let root = home(&a).await;
+    let (old, new) = (a.file(root, "old").await, a.file(root, "new").await);
+    a.send(old, 0, &[1; 5000]).await.expect("sends");
+    a.send(old, 100, b"over it").await.expect("sends");
+    service.checkpoint().await.expect("checkpoints");
+    a.send(new, 0, &[2; 300]).await.expect("sends");
+    let want = [a.bytes(old, &store).await.expect("reads"), a.bytes(new, &store).await.expect("reads")];
+    assert_eq!(service.status().stats.staged, 3);
+    let mut export = service.export(CLUSTER).await.expect("exports");
+    a.send(new, 0, &[3; 400]).await.expect("sends");
+    let image = tokio::task::spawn_blocking(move || {
+        let mut bytes = export.start();
+        while let Some(more) = export.next().expect("reads") {
+            bytes.extend(more);
+        }
+        bytes
+    });
+    let image = image.await.expect("no panic");
+    service.shutdown().await.expect("stops");
+    let disk = SimDisk::new(14);
+    restore_at(&disk, &image).await;
+    let service = open_with(&disk.crash(1), quick()).await.expect("opens what was restored");
+    assert_eq!(service.status().stats.staged, 3);
+    let b = Client::mount(&service, "b").await;
+    assert_eq!([b.bytes(old, &store).await.expect("reads"), b.bytes(new, &store).await.expect("reads")], want);
+    store.serve(&service);
+    until("they are packed", || service.status().stats.staged == 0).await;
+    assert_eq!([b.bytes(old, &store).await.expect("reads"), b.bytes(new, &store).await.expect("reads")], want);
     service.shutdown().await.expect("stops");
 }
 

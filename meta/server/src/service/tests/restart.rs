@@ -9,7 +9,7 @@ use holdfast_meta_log::raft;
 use holdfast_objstore_base::disk::Disk;
 use holdfast_objstore_base::sim::{Rng, SimDisk};
 use holdfast_objstore_proto::InodeId;
-use holdfast_objstore_proto::meta::{Kind, MetaError};
+use holdfast_objstore_proto::meta::{Command, Kind, MetaError};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -60,6 +60,14 @@ pub async fn empty_log(disk: &SimDisk) {
     state.close().await.expect("closes");
 }
 
+/// Restores a backup into an empty place.
+pub async fn restore_at(disk: &SimDisk, image: &[u8]) {
+    let reader = crate::image::Reader::open(image).expect("an image");
+    let done =
+        crate::image::restore(Arc::new(disk.clone()), Path::new("meta"), CLUSTER, reader, Arc::new(clock()), log_config(), |_| ()).await;
+    done.expect("restores");
+}
+
 pub async fn open_log(disk: &SimDisk, config: crate::Config, log: raft::Config) -> Result<Arc<Service>, OpenError> {
     let state = StateConfig { overlay_bytes: 256 << 10, overlay_bytes_max: 4 << 20, cache_bytes: 1 << 20, ..StateConfig::default() };
     let deps = Deps {
@@ -100,6 +108,67 @@ async fn a_restart_keeps_everything_answered_and_ends_former_sessions() {
     assert_eq!(b.meta.getattr(f).await.err(), Some(MetaError::Evicted));
     let service = open(&after.kill()).await.expect("opens after an orderly stop");
     assert_eq!(service.status().stats.inodes, 2);
+}
+
+/// Makes files of these numbers, many at a time.
+async fn make_files(a: &Client, dir: InodeId, numbers: std::ops::Range<u64>) {
+    let name = |n: u64| holdfast_objstore_proto::meta::Name::from(format!("file-{n:08}"));
+    let all: Vec<u64> = numbers.collect();
+    for some in all.chunks(256) {
+        let created = some.iter().map(|number| async {
+            let ino = a.ids.inode().await.expect("an id");
+            let (name, target) = (name(*number), Default::default());
+            let command = Command::Create { dir, name, ino, kind: Kind::File, mode: 0o644, owner: OWNER, rdev: 0, target };
+            a.meta.submit(command).await.expect("creates");
+        });
+        futures::future::join_all(created).await;
+    }
+}
+
+/// What a start after a kill reads, with so many files and the same work since the last checkpoint.
+struct Start {
+    /// Reads of the state's database when it is opened, and the pages it has.
+    database: u64,
+    pages: u64,
+    /// All the others.
+    rest: u64,
+}
+
+async fn start_with(files: u64) -> Start {
+    let disk = SimDisk::new(files);
+    make(&disk).await.expect("formats");
+    let service = open(&disk).await.expect("opens");
+    let a = Client::mount(&service, "a").await;
+    let root = home(&a).await;
+    make_files(&a, root, 0..files).await;
+    service.checkpoint().await.expect("checkpoints");
+    make_files(&a, root, files..files + 300).await;
+    let disk = disk.kill();
+    let reads = |disk: &SimDisk| disk.metrics().reads();
+    let (database, pages) = {
+        let disk = disk.kill();
+        let before = reads(&disk);
+        let path = crate::superblock::state_path(Path::new("meta"));
+        let file = disk.open(&path, holdfast_objstore_base::disk::Open::Existing).expect("opens");
+        let pages = file.len().expect("has a length") / 4096;
+        let _store = crate::state::Store::open(file, 1 << 20, log_config().log.blocking).expect("opens");
+        (reads(&disk) - before, pages)
+    };
+    let before = reads(&disk);
+    let service = open(&disk).await.expect("opens again");
+    let all = reads(&disk) - before;
+    assert_eq!(service.status().stats.inodes, files + 301);
+    service.shutdown().await.expect("stops");
+    Start { database, pages, rest: all.saturating_sub(database) }
+}
+
+#[tokio::test]
+async fn a_start_reads_the_same_for_500_files_as_for_20_000() {
+    let (few, many) = (start_with(500).await, start_with(20_000).await);
+    assert!(many.rest < few.rest + 64, "{} reads beside the database's for 500 files, {} for 20,000", few.rest, many.rest);
+    // redb itself: its debug build looks at every page once. A repair, which no checkpoint leaves to be made, would do so three times.
+    let most = if cfg!(debug_assertions) { many.pages * 5 / 4 } else { few.database + 64 };
+    assert!(many.database < most, "the database has {} pages, and {} reads opened it", many.pages, many.database);
 }
 
 #[tokio::test]

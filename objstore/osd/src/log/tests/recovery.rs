@@ -421,6 +421,28 @@ async fn recovery_reads_only_what_no_checkpoint_covers() {
 }
 
 #[tokio::test]
+async fn a_checkpoint_of_the_index_is_written_in_small_pieces_with_a_pause_after_each() {
+    use super::super::checkpoint::PIECE_BYTES;
+    let disk = rig();
+    let (log, _, _) = open(&disk).await;
+    put_small(&log, &["a"]).await;
+    let content = Bytes::from(vec![5; 5 * PIECE_BYTES + 10]);
+    let seen = parking_lot::Mutex::new(vec![]);
+    let pause = |_| {
+        seen.lock().push((disk.metrics().writes(), disk.metrics().write_bytes()));
+        std::future::ready(())
+    };
+    log.checkpoint_in_pieces(log.mark(), content.clone(), pause).await.unwrap();
+    let seen = seen.lock().clone();
+    assert_eq!(seen.len(), 5);
+    for pair in seen.windows(2) {
+        assert_eq!((pair[1].0 - pair[0].0, pair[1].1 - pair[0].1), (1, PIECE_BYTES as u64));
+    }
+    log.flush().await.unwrap();
+    assert_eq!(open(&disk.crash(1)).await.2.checkpoint.map(|(_, bytes)| bytes), Some(content));
+}
+
+#[tokio::test]
 async fn a_torn_checkpoint_leaves_the_one_before_and_losing_both_is_a_fault() {
     let _reached = holdfast_objstore_base::failpoint::must_reach(&["osd.log.checkpoint_lost"]);
     let disk = rig();
