@@ -67,8 +67,8 @@ impl Pace {
         if self.hurry.load(Ordering::Relaxed) {
             return WHOLE;
         }
-        // At half of what the log has room for it is high time: what is written meanwhile needs room too.
-        let log = self.log.get().map_or(0, |fill| fill().saturating_mul(2));
+        // At a quarter of the log's room it is high time: the snapshot in the pool that follows a fold needs the log to be kept as well.
+        let log = self.log.get().map_or(0, |fill| fill().saturating_mul(4));
         self.come.load(Ordering::Relaxed).max(log).min(WHOLE)
     }
 
@@ -156,12 +156,12 @@ mod tests {
         assert_eq!(pace.urgency(), 0);
         pace.came(8 << 20, 32 << 20);
         assert_eq!(pace.urgency(), 250);
-        let fill = Arc::new(AtomicU32::new(300));
+        let fill = Arc::new(AtomicU32::new(150));
         let told = fill.clone();
         pace.look_at(Arc::new(move || told.load(Ordering::Relaxed)));
         assert_eq!(pace.urgency(), 600);
-        fill.store(500, Ordering::Relaxed);
-        assert_eq!(pace.urgency(), WHOLE, "half of the log's room is left, and nothing gives way");
+        fill.store(250, Ordering::Relaxed);
+        assert_eq!(pace.urgency(), WHOLE, "a quarter of the log's room is taken, and nothing gives way");
         fill.store(0, Ordering::Relaxed);
         pace.came(40 << 20, 32 << 20);
         assert_eq!(pace.urgency(), WHOLE, "the next fold is due");

@@ -221,8 +221,8 @@ async fn a_checkpoint_writes_small_pieces_and_pauses_after_each_until_the_log_fi
     assert!((512 << 10..4 << 20).contains(&written), "{written} bytes in {} writes", m.checkpoint_writes.get());
     assert_eq!(largest.load(Ordering::Relaxed), pace::PIECE_BYTES);
     assert!(written <= (pauses + 1) * 2 * pace::PIECE_BYTES as u64, "{pauses} pauses in {written} bytes");
-    // Half of the log's room is taken: it goes on to the end.
-    fill.store(500, Ordering::Relaxed);
+    // A quarter of the log's room is taken: it goes on to the end.
+    fill.store(250, Ordering::Relaxed);
     apply(&state, 2, &change(2));
     state.checkpoint().await.expect("checkpoints");
     assert!(m.checkpoint_written_bytes.get() > written);
