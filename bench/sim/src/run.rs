@@ -333,6 +333,15 @@ impl House<'_> {
             vfs.shutdown().await.map_err(|e| live(e.to_string()))
         };
         liveness::within("removing everything", empty, Vec::new).await??;
+        // A walk leaves alone what waits for its deletion: what that misses, on an OSD that was away, is the next walk's to find.
+        let deleted = async {
+            while running.service.returning() > 0 {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        if tokio::time::timeout(liveness::PATIENCE, deleted).await.is_err() {
+            return Err(("space", space::held(&running).unwrap_or_default()));
+        }
         running.repair.look_at_all();
         let hurt: BTreeSet<usize> = self.plan.lives.iter().flat_map(|l| &l.faults).map(|f| f.device).collect();
         let whole = |o: &OsdId| !hurt.contains(&(o.0 as usize));

@@ -26,7 +26,7 @@ pub fn check(life: &Life, after: &Audit) -> Result<(), String> {
         {
             return Err(format!("the object of write {id} ({cells} cells) is {:?} after {:?}", found.cells, life.end));
         }
-        for (_, _, at, seen) in files.get(ino).iter().flat_map(|f| &f.reads) {
+        for (_, _, at, seen, _) in files.get(ino).iter().flat_map(|f| &f.reads) {
             let torn = seen.iter().enumerate().any(|(i, c)| at + (i as u32) < *cells && c != id);
             if torn {
                 return Err(format!("a reader saw a part of the object of write {id} ({cells} cells): {seen:?}"));

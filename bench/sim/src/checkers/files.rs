@@ -44,8 +44,10 @@ impl Change {
 #[derive(Debug, Default)]
 pub struct File {
     pub changes: Vec<Change>,
-    /// (called, answered, first cell, what was seen to the end of what was asked; zeroes past the file's end).
-    pub reads: Vec<(Ticket, Ticket, u32, Vec<WriteId>)>,
+    /// (called, answered, first cell, what was seen to the end of what was asked; zeroes past the file's end, who looked).
+    pub reads: Vec<(Ticket, Ticket, u32, Vec<WriteId>, usize)>,
+    /// Who wrote what.
+    pub writers: BTreeMap<WriteId, usize>,
     /// (called, answered, cells).
     pub sizes: Vec<(Ticket, Ticket, u32)>,
 }
@@ -98,6 +100,7 @@ pub fn of(life: &Life) -> BTreeMap<InodeId, File> {
             (Op::Write { handle, at, cells, id, sync, .. }, _) => {
                 let durable = e.is_done() && (*sync || !troubled(life, e.client, ino) && synced(life, e, ino, *handle));
                 let over = if durable || !troubled(life, e.client, ino) { e.over() } else { Ticket::MAX };
+                file.writers.insert(*id, e.client);
                 file.changes.push(Change { called: e.called, over, durable, what: What::Write { at: *at, cells: *cells, id: *id } });
             }
             (Op::Truncate { cells, .. }, _) => {
@@ -107,7 +110,7 @@ pub fn of(life: &Life) -> BTreeMap<InodeId, File> {
             (Op::Read { at, cells, .. }, Some(Answer::Cells(seen))) => {
                 let mut seen = seen.clone();
                 seen.resize(*cells as usize, 0);
-                file.reads.push((e.called, answered, *at, seen));
+                file.reads.push((e.called, answered, *at, seen, e.client));
             }
             (Op::Stat { .. }, Some(Answer::Size(cells))) => file.sizes.push((e.called, answered, *cells)),
             _ => {}

@@ -234,7 +234,11 @@ impl Gateway {
                 continue;
             }
             let len = (to - e.offset) as u32;
-            let pieces = self.objects.read(&e.stripe, e.stripe_offset..e.stripe_offset + len).await.map_err(|e| e.to_string())?;
+            let range = e.stripe_offset..e.stripe_offset + len;
+            let pieces = match &e.inline {
+                Some(bytes) => vec![bytes.slice(range.start as usize..range.end as usize)],
+                None => self.objects.read(&e.stripe, range).await.map_err(|e| e.to_string())?,
+            };
             out[e.offset as usize..to as usize].copy_from_slice(&pieces.concat());
         }
         Ok(out)

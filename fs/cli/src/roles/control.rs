@@ -135,7 +135,7 @@ impl Control for Cluster {
         json!({
             "health": health,
             "reasons": reasons,
-            "warnings": full.warning(usable.free).into_iter().chain(r.stale.clone()).collect::<Vec<_>>(),
+            "warnings": full.warning(usable.free).into_iter().chain(r.stale.clone()).chain(r.rotten()).collect::<Vec<_>>(),
             "debt": debt,
             "address": self.s3.map(|a| format!("http://{a}")),
             "cluster": format!("{:032x}", r.layout.cluster),

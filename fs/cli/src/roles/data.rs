@@ -129,6 +129,19 @@ impl Running {
             .collect()
     }
 
+    /// A sentence for each OSD in service of which shards could not be used since the start, whether they have been repaired or not.
+    pub fn rotten(&self) -> Vec<String> {
+        let met = |o: &Arc<OsdState>| match self.reports.corrupt(o.id) {
+            n if n > 0 && o.failure().is_none() => Some(format!(
+                "{} in {} had {n} shards that were corrupt or could not be read since the start; replace the device if it goes on",
+                o.id,
+                o.path.display()
+            )),
+            _ => None,
+        };
+        self.osds.list().iter().filter_map(met).collect()
+    }
+
     /// What an OSD in service lacks of what it should hold, as far as it is known and not repaired yet.
     pub fn damage(&self, osd: &OsdState) -> Option<String> {
         if self.repair.progress().settled() {
