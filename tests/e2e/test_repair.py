@@ -288,6 +288,33 @@ def test_a_replacement_that_would_lose_data_is_refused(work):
         c.destroy()
 
 
+def test_an_osd_that_is_still_being_filled_does_not_count_after_a_restart(work):
+    c = Cluster(work, osds=3, code="2+1").start()
+    try:
+        fill(c, "a")
+        for n in range(24):
+            with open(c.path(f"big{n}"), "wb") as f:
+                f.write(content(n, 16 << 20))
+        c.sync()
+        until_healthy(c)
+        osd(c, "replace", "0")
+        c.kill()
+        c.start()
+        # At once: what the one of before still lacks, only this one has.
+        r = run(HOLDFAST, "admin", "osd", "replace", "1", "--data", c.data, check=False)
+        if r.returncode != 0:
+            assert "is needed" in r.stderr, r.stderr
+            until_healthy(c)
+            osd(c, "replace", "1")
+        until_healthy(c)
+        assert set(states(c).values()) == {"up"}
+        check(c, "a")
+        for n in range(24):
+            assert open(c.path(f"big{n}"), "rb").read() == content(n, 16 << 20), n
+    finally:
+        c.destroy()
+
+
 def test_a_replacement_cut_short_by_a_crash_is_ended_by_the_next_start(work):
     c = Cluster(work).start()
     try:
@@ -328,6 +355,7 @@ def test_several_folders_one_replaced_by_another(work):
         assert set(states(c).values()) == {"up"}
         # Asked by the folder that came later, too.
         assert json.loads(run(HOLDFAST, "status", "--data", new, "--json").stdout)["health"] == "ok"
+        until_healthy(c)
         # A folder that can neither be read nor written any more is replaced while the cluster serves.
         shutil.rmtree(dirs[3])
         open(dirs[3], "w").close()

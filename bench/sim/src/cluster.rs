@@ -27,9 +27,9 @@ use holdfast_objstore_osd::{Config as OsdConfig, FormatOptions, Inspect, Osd, in
 use holdfast_objstore_proto::meta::{Command, Owner, Shape};
 use holdfast_objstore_proto::shard::ShardService;
 use holdfast_objstore_proto::{Code, OsdId, StripeMeta};
-use holdfast_objstore_repair::{Reconciler, Repair, reconcile};
+use holdfast_objstore_repair::{Begun, Reconciler, Repair, reconcile};
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -67,8 +67,8 @@ pub struct Running {
     /// How others reach each OSD; lost ones stand in their places.
     pub services: Arc<Mutex<Vec<Arc<dyn ShardService>>>>,
     watched: Arc<Mutex<Vec<Arc<Watched>>>>,
-    /// OSDs that were made in this life, and may not have yet what they should.
-    pub rebuilding: Mutex<BTreeSet<OsdId>>,
+    /// When OSDs that were made in this life came into service, as repair counts.
+    pub came: Mutex<BTreeMap<OsdId, Begun>>,
     /// One change of the OSDs at a time.
     pub changing: tokio::sync::Mutex<()>,
     pub cluster: Arc<Cluster>,
@@ -327,7 +327,7 @@ impl Running {
             osds: Mutex::new(osds),
             services,
             watched,
-            rebuilding: Mutex::default(),
+            came: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
             cluster,
             objects,

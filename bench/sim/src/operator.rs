@@ -9,6 +9,7 @@ use holdfast_objstore_client::DownOsd;
 use holdfast_objstore_osd::{Inspect, Osd, inspect};
 use holdfast_objstore_proto::OsdId;
 use holdfast_objstore_proto::shard::ShardService;
+use holdfast_objstore_repair::Begun;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -133,15 +134,17 @@ impl Running {
 
     /// What stripes' records say of an OSD.
     async fn named(&self, id: OsdId) -> Result<Named, String> {
-        let new = self.rebuilding.lock().clone();
-        let up: Vec<OsdId> = self.objects.osds().into_iter().filter(|o| o.1.is_none() && !new.contains(&o.0)).map(|o| o.0).collect();
+        let came = self.came.lock().clone();
+        let looked_through = |osd: &OsdId| self.repair.looked_since(came.get(osd).copied().unwrap_or_default());
+        let up: Vec<OsdId> = self.objects.osds().into_iter().filter(|o| o.1.is_none() && looked_through(&o.0)).map(|o| o.0).collect();
         let (mut named, mut after) = (Named::default(), None);
         loop {
             let page = self.service.stripes(after, PAGE).map_err(said)?;
             let Some(last) = page.last() else { return Ok(named) };
             after = Some(last.id);
             for stripe in page.iter().filter(|s| s.osds.contains(&id)) {
-                let there = |(shard, osd): &(usize, &OsdId)| **osd != id && stripe.missing >> shard & 1 == 0 && up.contains(osd);
+                let gone = stripe.missing | self.repair.suspects_of(stripe.id);
+                let there = |(shard, osd): &(usize, &OsdId)| **osd != id && gone >> shard & 1 == 0 && up.contains(osd);
                 named.stripes += 1;
                 named.needed += (stripe.osds.iter().enumerate().filter(there).count() < stripe.code.k as usize) as u64;
             }
@@ -164,7 +167,7 @@ impl Running {
                 return Err(why);
             }
         };
-        self.rebuilding.lock().insert(id);
+        self.came.lock().insert(id, Begun::NEVER);
         {
             let mut osds = self.osds.lock();
             osds.retain(|o| o.osd() != id);
@@ -173,6 +176,7 @@ impl Running {
         }
         self.meters.more(osd.metrics().clone());
         self.put(self.reach(&osd));
+        self.came.lock().insert(id, self.repair.now());
         places::remember(&self.devices, [&osd].into_iter())?;
         crate::cluster::put_mark(&self.devices, device)?;
         Ok(())

@@ -28,3 +28,4 @@ pub use reconcile::Reconciler;
 pub use records::{Ranges, Records};
 pub use repair::Repair;
 pub use scrub::{Depth, ScrubState, ScrubStatus, ScrubStore};
+pub use walk::Begun;

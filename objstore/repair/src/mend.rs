@@ -46,13 +46,14 @@ pub(crate) fn improves(to: Code, from: Code) -> bool {
 }
 
 impl Shared {
-    pub(crate) async fn mend(&self, job: &Job) -> Outcome {
+    pub(crate) async fn mend(&self, job: &mut Job) -> Outcome {
         let stripe = match self.records.stripe(job.id) {
             Ok(Some(stripe)) if !stripe.osds.is_empty() => stripe,
             Ok(_) => return Outcome::Clean,
             Err(why) => return self.failed(job, &why),
         };
         let seen = self.objects.examine(&stripe, job.suspect).await;
+        job.found(&stripe, seen.good);
         let mut narrow = false;
         if let Some(code) = self.wider(&stripe, seen.bucket) {
             match self.widen(&stripe, code).await {

@@ -42,6 +42,8 @@ struct Inner {
     stuck: BTreeMap<StripeId, (Stuck, Job)>,
     /// Something did not fit: a walk must find it again.
     overflowed: bool,
+    /// How often that was.
+    passed_over: u64,
 }
 
 pub(crate) struct Queue {
@@ -73,6 +75,12 @@ impl Job {
     pub fn of(stripe: &StripeMeta, suspect: u32) -> Job {
         let osds = stripe.osds.iter().enumerate().filter(|(i, _)| suspect >> i & 1 == 1).map(|(_, osd)| *osd).collect();
         Job { id: stripe.id, suspect, bytes: stripe.len as u64, gone: stripe.missing | suspect, parity: stripe.code.m, osds }
+    }
+
+    /// These shards, as bits, were looked at and are good: they are suspects no more.
+    pub fn found(&mut self, stripe: &StripeMeta, good: u32) {
+        self.suspect &= !good;
+        *self = Job { bytes: self.bytes, ..Job::of(stripe, self.suspect) };
     }
 
     /// Shards that may be lost before the stripe is.
@@ -126,6 +134,12 @@ impl Queue {
 
     /// Takes a stripe in, if there is room.
     pub fn push(&self, job: Job) -> bool {
+        let taken = self.insert(job);
+        self.inner.lock().passed_over += !taken as u64;
+        taken
+    }
+
+    fn insert(&self, job: Job) -> bool {
         let taken = self.inner.lock().insert(job, self.max);
         if taken {
             self.wake.notify_one();
@@ -137,7 +151,7 @@ impl Queue {
     pub async fn push_in_time(&self, job: Job) {
         loop {
             let room = self.room.notified();
-            if self.push(job.clone()) {
+            if self.insert(job.clone()) {
                 return;
             }
             room.await;
@@ -178,6 +192,7 @@ impl Queue {
             q.stuck.insert(job.id, (why, job));
         } else {
             q.overflowed = true;
+            q.passed_over += 1;
         }
     }
 
@@ -200,6 +215,19 @@ impl Queue {
     /// Whether something did not fit since this was last asked.
     pub fn overflowed(&self) -> bool {
         std::mem::take(&mut self.inner.lock().overflowed)
+    }
+
+    /// How often something did not fit. While this stays the same, what a walk found is here or was mended.
+    pub fn passed_over(&self) -> u64 {
+        self.inner.lock().passed_over
+    }
+
+    /// Shards of a stripe that are known to lack and not repaired yet, as bits.
+    pub fn suspects_of(&self, stripe: StripeId) -> u32 {
+        let q = self.inner.lock();
+        let in_hand = q.held.get(&stripe).into_iter().flat_map(|(job, again)| job.iter().chain(again));
+        let waiting = q.jobs.get(&stripe).into_iter().chain(q.stuck.get(&stripe).map(|(_, job)| job));
+        in_hand.chain(waiting).fold(0, |bits, job| bits | job.suspect)
     }
 
     pub fn counts(&self) -> Counts {

@@ -11,14 +11,14 @@ use crate::progress::{Progress, Rate};
 use crate::queue::{Held, Job, Queue};
 use crate::records::Records;
 use crate::scrub::{Depth, Scrub, ScrubStatus, ScrubStore};
-use crate::walk::Walks;
+use crate::walk::{Begun, Walks};
 use futures::stream::{FuturesUnordered, StreamExt};
 use holdfast_objstore_base::clock::Clock;
 use holdfast_objstore_base::exec;
 use holdfast_objstore_base::told::Told;
 use holdfast_objstore_client::{RepairSink, ShardFault, Upkeep};
 use holdfast_objstore_proto::shard::ShardKey;
-use holdfast_objstore_proto::{Code, OsdId, StripeMeta};
+use holdfast_objstore_proto::{Code, OsdId, StripeId, StripeMeta};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -138,6 +138,23 @@ impl Repair {
         self.shared.queue.suspects(osd)
     }
 
+    /// This moment, for [`Repair::looked_since`].
+    pub fn now(&self) -> Begun {
+        Begun(self.shared.walks.state().begun)
+    }
+
+    /// Whether a walk that began after this moment has ended: of what OSDs that were in service then should hold, each shard was there, was
+    /// made anew, or is among the [`Repair::suspects_of`] its stripe. Not known again once the queue had to pass something over.
+    pub fn looked_since(&self, moment: Begun) -> bool {
+        let walk = self.shared.walks.state();
+        walk.ended > moment.0 && walk.passed_over == self.shared.queue.passed_over()
+    }
+
+    /// Shards of a stripe that are known to lack and not repaired yet, as bits.
+    pub fn suspects_of(&self, stripe: StripeId) -> u32 {
+        self.shared.queue.suspects_of(stripe)
+    }
+
     pub fn progress(&self) -> Progress {
         let s = &self.shared;
         let (counts, walk) = (s.queue.counts(), s.walks.state());
@@ -249,9 +266,9 @@ impl Shared {
     }
 
     /// One stripe; answers what it counted as in flight.
-    async fn one(&self, job: Job, held: Held) -> u64 {
+    async fn one(&self, mut job: Job, held: Held) -> u64 {
         let begun = Instant::now();
-        let outcome = self.mend(&job).await;
+        let outcome = self.mend(&mut job).await;
         let (bytes, counted) = (job.bytes, job.bytes.max(1));
         match outcome {
             Outcome::Clean => {}

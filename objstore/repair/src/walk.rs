@@ -24,6 +24,15 @@ const KEYS: usize = 1024;
 /// After a step that metadata did not answer.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// A moment, told by how many walks had begun.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Begun(pub u64);
+
+impl Begun {
+    /// A moment that no walk comes after.
+    pub const NEVER: Begun = Begun(u64::MAX);
+}
+
 #[derive(Default)]
 pub(crate) struct Walks {
     state: Mutex<WalkState>,
@@ -36,6 +45,11 @@ pub(crate) struct WalkState {
     pub under_way: bool,
     /// Another was asked for since it began.
     again: bool,
+    /// Walks begun, and the last of them that ended.
+    pub begun: u64,
+    pub ended: u64,
+    /// What the queue had passed over when that one began.
+    pub passed_over: u64,
     pub seen: u64,
     pub total: u64,
     /// Data bytes of the stripes it queued.
@@ -43,6 +57,19 @@ pub(crate) struct WalkState {
 }
 
 impl Walks {
+    /// The one asked for begins; false: none was.
+    fn begin(&self) -> bool {
+        let mut s = self.state.lock();
+        s.under_way = std::mem::take(&mut s.again);
+        s.begun += s.under_way as u64;
+        s.under_way
+    }
+
+    fn end(&self, passed_over: u64) {
+        let mut s = self.state.lock();
+        (s.ended, s.passed_over) = (s.begun, passed_over);
+    }
+
     /// Begins a walk, or another one after the one that runs.
     pub fn ask(&self) {
         let mut s = self.state.lock();
@@ -75,15 +102,12 @@ impl Shared {
                 () = self.stopped() => return,
                 () = self.walks.asked.notified() => {}
             }
-            while {
-                let mut s = self.walks.state.lock();
-                s.under_way = std::mem::take(&mut s.again);
-                s.under_way
-            } {
+            while self.walks.begin() {
+                let passed_over = self.queue.passed_over();
                 tokio::select! {
                     biased;
                     () = self.stopped() => return,
-                    () = self.walk() => {}
+                    () = self.walk() => self.walks.end(passed_over),
                 }
             }
         }

@@ -142,9 +142,14 @@ impl Running {
         self.osds.list().iter().filter_map(met).collect()
     }
 
+    /// Whether all that an OSD should hold was looked for since it came into service: repair knows what it lacks.
+    pub fn looked_through(&self, osd: &OsdState) -> bool {
+        self.repair.looked_since(osd.came())
+    }
+
     /// What an OSD in service lacks of what it should hold, as far as it is known and not repaired yet.
     pub fn damage(&self, osd: &OsdState) -> Option<String> {
-        if self.repair.progress().settled() {
+        if self.looked_through(osd) && self.repair.suspects(osd.id) == 0 {
             osd.repaired();
         }
         if osd.rebuilding() {
@@ -210,10 +215,11 @@ async fn run(
             return Ok(());
         }
     };
+    // Before anybody asks: nothing counts as looked for that was not.
+    running.repair.start();
     if tell.send(Ok(running.clone())).is_err() {
         return Ok(());
     }
-    running.repair.start();
     let watching = tokio::spawn(upkeep::watch(running.clone()));
     let reconciled = running.clone();
     let reconciling = running.reconciler.clone().run(move || reconciled.osds.list().iter().map(|o| o.service()).collect());

@@ -16,10 +16,11 @@ use holdfast_objstore_client::{DownOsd, Watched};
 use holdfast_objstore_osd::Osd;
 use holdfast_objstore_proto::OsdId;
 use holdfast_objstore_proto::shard::{OsdSpace, ShardService};
+use holdfast_objstore_repair::Begun;
 use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// How long an OSD may take for one call before it is given up, where there are others on other devices.
@@ -38,6 +39,8 @@ pub struct OsdState {
     faults: AtomicUsize,
     /// It was made anew, and does not hold yet what it should.
     rebuilding: AtomicBool,
+    /// When it came into service, as repair counts: what it lacks is known once a walk that began later has ended.
+    came: AtomicU64,
     draining: AtomicBool,
 }
 
@@ -55,15 +58,24 @@ impl OsdState {
             watched,
             faults: AtomicUsize::new(opened.faults),
             rebuilding: AtomicBool::new(false),
+            came: AtomicU64::new(Begun::default().0),
             draining: AtomicBool::new(false),
         }
+    }
+
+    /// As [`OsdState::open`], of one made anew: it came in service at [`OsdState::came_at`].
+    pub fn new(id: OsdId, path: PathBuf, opened: Opened) -> OsdState {
+        let state = Self::open(id, path, opened, true);
+        state.rebuilding.store(true, Ordering::Relaxed);
+        state.came_at(Begun::NEVER);
+        state
     }
 
     /// `why`: one sentence.
     pub fn lost(id: OsdId, path: PathBuf, why: String) -> OsdState {
         let service = Arc::new(DownOsd { osd: id, why });
         let (faults, no) = (AtomicUsize::new(0), || AtomicBool::new(false));
-        OsdState { id, path, service, osd: None, watched: None, faults, rebuilding: no(), draining: no() }
+        OsdState { id, path, service, osd: None, watched: None, faults, rebuilding: no(), came: AtomicU64::new(0), draining: no() }
     }
 
     pub fn service(&self) -> Arc<dyn ShardService> {
@@ -87,8 +99,11 @@ impl OsdState {
     pub fn rebuilding(&self) -> bool {
         self.rebuilding.load(Ordering::Relaxed)
     }
-    pub fn rebuild(&self) {
-        self.rebuilding.store(true, Ordering::Relaxed);
+    pub fn came(&self) -> Begun {
+        Begun(self.came.load(Ordering::Acquire))
+    }
+    pub fn came_at(&self, moment: Begun) {
+        self.came.store(moment.0, Ordering::Release);
     }
     pub fn draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)

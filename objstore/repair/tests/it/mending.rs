@@ -5,7 +5,7 @@ use holdfast_objstore_client::conformance::{expect, stripe};
 use holdfast_objstore_client::{Objects, ShardFault, Upkeep};
 use holdfast_objstore_proto::shard::{Hint, ShardService};
 use holdfast_objstore_proto::{Code, OsdId, StripeMeta};
-use holdfast_objstore_repair::Config;
+use holdfast_objstore_repair::{Begun, Config};
 use std::sync::Arc;
 
 #[tokio::test]
@@ -239,5 +239,55 @@ async fn a_stripe_published_after_its_osd_was_removed_is_made_whole_on_another()
     rig.until("moved", || rig.map.stripes.lock().values().all(|s| !s.osds.contains(&OsdId(6)))).await;
     rig.settled().await;
     rig.all_whole().await;
+    rig.repair.stop().await;
+}
+
+#[tokio::test]
+async fn an_osd_counts_after_a_walk_that_began_after_it_came_but_for_what_it_lacks() {
+    let mut rig = Rig::new(6).await;
+    let ids = rig.fill(20, 100_000).await;
+    assert!(!rig.repair.looked_since(Begun::default()));
+    rig.repair.start();
+    rig.settled().await;
+    assert!(rig.repair.looked_since(Begun::default()) && !rig.repair.looked_since(rig.repair.now()));
+    // An empty one in the place of another, and too few others to fill it from.
+    let away = [4, 5].map(|id| (id, rig.devices[id].osd.take()));
+    let came = rig.repair.now();
+    rig.replace(0).await;
+    assert!(!rig.repair.looked_since(came));
+    rig.until("looked at", || rig.repair.looked_since(came)).await;
+    let on_the_new = |id| rig.record(id).osds.iter().position(|osd| *osd == OsdId(0)).map_or(0, |shard| 1 << shard);
+    for id in &ids {
+        assert_eq!(rig.repair.suspects_of(*id), on_the_new(*id));
+    }
+    // After a restart as before it: nothing is known until it was looked at.
+    rig.restart_repair().await;
+    assert!(!rig.repair.looked_since(Begun::default()));
+    rig.repair.start();
+    rig.until("looked at again", || rig.repair.looked_since(Begun::default())).await;
+    let lacks = |rig: &Rig| ids.iter().filter(|id| rig.repair.suspects_of(**id) != 0).count();
+    assert_eq!(lacks(&rig), ids.len());
+    for (id, osd) in away {
+        rig.devices[id].osd = osd;
+    }
+    rig.changed();
+    rig.until("filled", || lacks(&rig) == 0 && rig.repair.progress().settled()).await;
+    rig.all_whole().await;
+    rig.repair.stop().await;
+}
+
+#[tokio::test]
+async fn what_the_queue_passes_over_is_not_known() {
+    let mut rig = Rig::with(6, Config { queue_max: 2, ..quick() }).await;
+    rig.fill(20, 100_000).await;
+    for id in 3..6 {
+        rig.devices[id].osd = None;
+    }
+    rig.replace(0).await;
+    rig.repair.start();
+    // All twenty are beyond repair, and two of them are remembered.
+    rig.until("all were tried", || rig.repair.metrics().failures.get() >= 20).await;
+    rig.until("the walk ended", || rig.repair.progress().state == "waiting").await;
+    assert!(!rig.repair.looked_since(Begun::default()));
     rig.repair.stop().await;
 }

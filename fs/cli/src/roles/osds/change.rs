@@ -116,15 +116,8 @@ impl Running {
             bail!("{} holds files that are not Holdfast's ({name}); nothing was changed", path.display());
         }
         // An empty place has nothing to lose; nor has one that stays as it is while another is taken.
-        let loses = state.failure().is_none() || dir.is_none() && there != Inspect::Empty;
-        if loses {
-            let named = self.named(id).await?;
-            ensure!(
-                named.needed == 0,
-                "{id} is needed: {} of its {} stripes have too few shards elsewhere, and replacing it would lose them; wait for repair (holdfast status), nothing was changed",
-                named.needed,
-                named.stripes
-            );
+        if state.failure().is_none() || dir.is_none() && there != Inspect::Empty {
+            self.refuse_needed(id).await?;
         }
         self.take_out(&state, "it is being replaced").await;
         let made = self.make(place, home, path).await?;
@@ -187,9 +180,24 @@ impl Running {
         codes.max_by_key(|c| c.n()).unwrap_or(self.layout.code)
     }
 
-    /// What stripes' records say of an OSD.
+    /// Refuses to make an OSD anew while stripes need what it has.
+    async fn refuse_needed(&self, id: OsdId) -> anyhow::Result<()> {
+        let unknown = self.osds.list().iter().any(|s| s.failure().is_none() && !self.looked_through(s));
+        let named = self.named(id).await?;
+        ensure!(
+            named.needed == 0,
+            "{id} is needed: {} of its {} stripes have too few shards elsewhere{}, and replacing it would lose them; wait for repair (holdfast status), nothing was changed",
+            named.needed,
+            named.stripes,
+            if unknown { " as far as OSDs were looked through yet" } else { "" }
+        );
+        Ok(())
+    }
+
+    /// What stripes' records say of an OSD. Another counts once it was looked through, and then but for what it lacks.
     async fn named(&self, id: OsdId) -> anyhow::Result<Named> {
-        let up: Vec<OsdId> = self.osds.list().iter().filter(|s| s.failure().is_none() && !s.rebuilding()).map(|s| s.id).collect();
+        let counts = |s: &&Arc<OsdState>| s.failure().is_none() && self.looked_through(s);
+        let up: Vec<OsdId> = self.osds.list().iter().filter(counts).map(|s| s.id).collect();
         let mut named = Named::default();
         let mut after = None;
         loop {
@@ -198,7 +206,7 @@ impl Running {
             after = Some(last.id);
             for stripe in page.iter().filter(|s| s.osds.contains(&id)) {
                 named.stripes += 1;
-                named.needed += (others(stripe, id, &up) < stripe.code.k as usize) as u64;
+                named.needed += (others(stripe, self.repair.suspects_of(stripe.id), id, &up) < stripe.code.k as usize) as u64;
             }
             tokio::task::yield_now().await;
         }
@@ -298,7 +306,7 @@ impl Running {
                         all.sub_registry_with_prefix("holdfast").sub_registry_with_label(("osd".into(), id.0.to_string().into()));
                     opened.osd.metrics().register(labelled);
                 }
-                OsdState::open(id, path.clone(), opened, true)
+                OsdState::new(id, path.clone(), opened)
             }
             Err(e) => {
                 let why = format!("{e:#}");
@@ -307,11 +315,12 @@ impl Running {
                 bail!("{id} could not be made in {}: {why}; the next start tries again, or replace it once more", path.display());
             }
         };
-        state.rebuild();
         set.put(state);
         set.write(|places| places.iter_mut().filter(|p| p.id == id.0).for_each(|p| p.life.state = Standing::In))?;
         set.remember()?;
         self.share();
+        // A walk that begins from here on sees it.
+        self.osds.get(id).context("it was put there")?.came_at(self.repair.now());
         Ok(path)
     }
 
@@ -358,9 +367,10 @@ impl OsdSet {
     }
 }
 
-/// Shards of a stripe that can be read without this OSD, as far as records and OSDs tell.
-fn others(stripe: &StripeMeta, id: OsdId, up: &[OsdId]) -> usize {
-    let there = |(shard, osd): &(usize, &OsdId)| **osd != id && stripe.missing >> shard & 1 == 0 && up.contains(osd);
+/// Shards of a stripe that can be read without this OSD, as far as records, OSDs and repair (`suspect`, as bits) tell.
+fn others(stripe: &StripeMeta, suspect: u32, id: OsdId, up: &[OsdId]) -> usize {
+    let gone = stripe.missing | suspect;
+    let there = |(shard, osd): &(usize, &OsdId)| **osd != id && gone >> shard & 1 == 0 && up.contains(osd);
     stripe.osds.iter().enumerate().filter(there).count()
 }
 

@@ -36,13 +36,7 @@ impl Running {
         }
         checked?;
         if state.failure().is_none() {
-            let named = self.named(id).await?;
-            ensure!(
-                named.needed == 0,
-                "{id} is needed: {} of its {} stripes have too few shards elsewhere; wait for repair (holdfast status), nothing was changed",
-                named.needed,
-                named.stripes
-            );
+            self.refuse_needed(id).await?;
         }
         self.take_out(&state, "it is being replaced").await;
         if !in_place {
