@@ -2,6 +2,7 @@
 import glob
 import hashlib
 import json
+import mmap
 import os
 import random
 import shutil
@@ -335,6 +336,180 @@ def test_a_replacement_cut_short_by_a_crash_is_ended_by_the_next_start(work):
         destroy_osd(c, 2)
         c.start()
         check(c, "a")
+    finally:
+        c.destroy()
+
+
+def test_what_a_lost_osd_still_has_is_not_given_up_while_it_is_needed(work):
+    c = Cluster(work, osds=3, code="2+1").start()
+    try:
+        fill(c, "a")
+        c.sync()
+        c.stop()
+        destroy_osd(c, 1)
+        superblock = os.path.join(c.data, "osd.0", "superblock")
+        kept = open(superblock, "rb").read()
+        with open(superblock, "r+b") as f:
+            f.write(b"\xff" * 64)
+        c.start()
+        assert states(c) == {"osd.0": "lost", "osd.1": "lost", "osd.2": "up"}
+        new = os.path.join(work, "new")
+        for args in (["0"], ["0", new]):
+            refused(c, "replace", *args, says="is needed")
+        assert not os.path.exists(new)
+        # Nothing is needed of one that is gone.
+        osd(c, "replace", "1", new)
+        c.stop()
+        open(superblock, "wb").write(kept)
+        c.start()
+        until_healthy(c)
+        check(c, "a")
+        # What it has is on the others now.
+        osd(c, "replace", "0", os.path.join(work, "newer"))
+        until_healthy(c)
+        check(c, "a")
+    finally:
+        c.destroy()
+
+
+def named_and_no_more(c, new):
+    """NEWDIR as a crash leaves it between its first cluster file and the others."""
+    f = json.load(open(os.path.join(c.data, "holdfast.json")))
+    f["dirs"].append(new)
+    f["index"] = len(f["dirs"]) - 1
+    json.dump(f, open(os.path.join(new, "holdfast.json"), "w"))
+
+
+def test_a_change_cut_short_by_a_crash_is_asked_for_again(work):
+    c = Cluster(work).start()
+    try:
+        fill(c, "a")
+        new = [os.path.join(work, f"new{n}") for n in range(5)]
+        for n, d in enumerate(new):
+            os.mkdir(d)
+            open(os.path.join(d, "lock"), "w").close()
+        open(os.path.join(new[0], "holdfast.json.tmp"), "w").write("{")
+        named_and_no_more(c, new[1])
+        # Named at a start it is told of, not taken.
+        c.stop()
+        c.dirs.append(new[1])
+        r = run(*c.command(), check=False)
+        assert r.returncode != 0 and "leave it out" in r.stderr, r.stderr
+        c.dirs.pop()
+        c.start()
+        assert "osd.6 is in service" in osd(c, "add", new[0])
+        assert "osd.7 is in service" in osd(c, "add", new[1])
+        named_and_no_more(c, new[2])
+        for d in new[2:4]:
+            until_healthy(c)
+            assert "osd.0 is new" in osd(c, "replace", "0", d)
+            assert "already" in osd(c, "replace", "0", d)
+        # What is more than that is somebody's.
+        open(os.path.join(new[4], "lock"), "w").write("precious")
+        refused(c, "add", new[4], says="nothing was changed")
+        os.truncate(os.path.join(new[4], "lock"), 0)
+        named_and_no_more(c, new[4])
+        os.mkdir(os.path.join(new[4], "osd.0"))
+        refused(c, "add", new[4], says="taken out of this cluster")
+        until_healthy(c)
+        c.restart()
+        assert set(states(c).values()) == {"up"} and len(states(c)) == 8
+        until_healthy(c)
+        check(c, "a")
+    finally:
+        c.destroy()
+
+
+def direct(path, data):
+    """Written to the OSDs and not published: neither synced nor closed."""
+    block = mmap.mmap(-1, len(data))
+    block.write(data)
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_DIRECT)
+    assert os.write(fd, block) == len(data)
+    return fd
+
+
+def test_what_is_published_after_an_osd_was_replaced_keeps_all_its_bytes(work):
+    c = Cluster(work, osds=3, code="2+1").start()
+    try:
+        fill(c, "a")
+        until_healthy(c)
+        names = [f"open{n}" for n in range(8)]
+        fds = [direct(c.path(name), content(name, 1 << 20)) for name in names]
+        osd(c, "replace", "0")
+        until_healthy(c)
+        for fd in fds:
+            os.fsync(fd)
+            os.close(fd)
+        c.sync()
+        until_healthy(c)
+        c.stop()
+        destroy_osd(c, 1)
+        c.start()
+        check(c, "a")
+        for name in names:
+            assert open(c.path(name), "rb").read() == content(name, 1 << 20), name
+    finally:
+        c.destroy()
+
+
+def test_an_osd_with_a_write_that_is_not_published_yet_is_not_removed(work):
+    c = Cluster(work, osds=2, code="1+0").start()
+    try:
+        names = [f"open{n}" for n in range(8)]
+        fds = [direct(c.path(name), content(name, 1 << 20)) for name in names]
+        for n in ("0", "1"):
+            refused(c, "remove", n, says="nothing was changed")
+        for fd in fds:
+            os.fsync(fd)
+            os.close(fd)
+        c.drop_caches()
+        for name in names:
+            assert open(c.path(name), "rb").read() == content(name, 1 << 20), name
+        # It takes part again.
+        assert set(states(c).values()) == {"up"}
+    finally:
+        c.destroy()
+
+
+def test_a_new_osd_refuses_what_ended_sessions_still_send(work):
+    c = Cluster(work).start()
+    try:
+        fill(c, "a")
+        c.kill()
+        c.start()
+        until_healthy(c)
+        new = os.path.join(work, "new")
+        osd(c, "add", new)
+        osd(c, "replace", "0")
+        c.kill()
+        for folder in (os.path.join(new, "osd.6"), os.path.join(c.data, "osd.0")):
+            assert " fence " in run(HOLDFAST, "dump", folder).stdout, folder
+    finally:
+        c.destroy()
+
+
+def test_the_counts_of_a_new_osd_are_shown_and_those_of_one_that_left_are_not(work):
+    c = Cluster(work).start()
+    try:
+        fill(c, "a")
+        until_healthy(c)
+        puts = lambda n: c.metrics().get(f'holdfast_osd_puts_total{{osd="{n}"}}')
+        assert puts(0) > 0 and puts(6) is None
+        osd(c, "replace", "0")
+        until_healthy(c)
+        osd(c, "add", os.path.join(work, "new"))
+        # Since it was made anew: what it was filled with.
+        filled = puts(0)
+        assert filled > 0 and puts(6) == 0
+        for n in range(10):
+            c.s3().put_object(Bucket="home", Key=f"more{n}", Body=content(n, 300_000))
+        assert puts(6) > 0 and puts(0) > filled
+        until_healthy(c)
+        osd(c, "drain", "0")
+        wait_for("drained", lambda: states(c)["osd.0"] == "drained", SECONDS)
+        osd(c, "remove", "0")
+        assert puts(0) is None and puts(6) > 0
     finally:
         c.destroy()
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long an OSD that is taken out may take to end what it has in hand.
-const CLOSING: Duration = Duration::from_secs(5);
+const STOPPING: Duration = Duration::from_secs(5);
 /// A stripe written before a change may be published after it: everything is looked at once more, this much later.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
 /// A change that is refused is asked for again, so often and this much later.
@@ -91,8 +91,11 @@ impl Running {
                 return Err(format!("{} of its {} stripes could not be read without it", named.needed, named.stripes));
             }
         }
-        self.put(Arc::new(DownOsd { osd: id, why: "it is being replaced".into() }));
-        close(old.as_ref()).await;
+        let why = "it is being replaced";
+        if !stop(old.as_ref(), why).await {
+            return Err("it does not end what it has in hand".into());
+        }
+        self.put(Arc::new(DownOsd { osd: id, why: why.into() }));
         self.make(device).await
     }
 
@@ -119,8 +122,11 @@ impl Running {
     async fn remove(&self, device: usize) -> Result<(), String> {
         let id = OsdId(device as u16);
         let left = self.services.lock().len().saturating_sub(1);
+        // Nothing new is written to it from here on, so that what is looked at stays true.
+        self.cluster.set_leaving(id, true);
         let named = self.named(id).await?;
         if left < self.plan.code.n() || named.stripes > 0 || !places::load(&self.devices).contains_key(&id.0) {
+            self.share();
             return Err(format!("{left} OSDs would be left, and {} stripes are on it", named.stripes));
         }
         places::change(&self.devices, |places| places.remove(&id.0))?;
@@ -128,7 +134,7 @@ impl Running {
         self.share();
         let old = self.osd(id);
         self.osds.lock().retain(|o| o.osd() != id);
-        close(old.as_ref()).await;
+        stop(old.as_ref(), "it was removed").await;
         Ok(())
     }
 
@@ -215,9 +221,10 @@ impl Running {
     }
 }
 
-async fn close(osd: Option<&Osd>) {
-    if let Some(osd) = osd.filter(|o| o.failure().is_none()) {
-        // What it still does is nobody's business any more.
-        let _ = tokio::time::timeout(CLOSING, osd.close()).await;
+/// Fails the log of an OSD; whether nothing is written to its place any more.
+async fn stop(osd: Option<&Osd>, why: &str) -> bool {
+    match osd {
+        Some(osd) => tokio::time::timeout(STOPPING, osd.stop(why)).await.is_ok(),
+        None => true,
     }
 }

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 pub const FILE: &str = "holdfast.json";
+/// Held by the process that serves the folder.
+pub const LOCK: &str = "lock";
 /// 2: the metadata is not in the first folder any more.
 pub const FORMAT: u32 = 2;
 
@@ -284,18 +286,29 @@ pub(crate) fn absolute(dir: &Path) -> anyhow::Result<PathBuf> {
     std::path::absolute(dir).with_context(|| format!("{} is not a path", dir.display()))
 }
 
+/// What stands in an empty folder, or in one that was locked to become a data folder when a crash cut that short.
+fn is_left_over(dir: &Path, name: &str) -> bool {
+    let empty = || std::fs::metadata(dir.join(name)).is_ok_and(|m| m.is_file() && m.len() == 0);
+    name == "lost+found" || name == format!("{FILE}.tmp") || name == LOCK && empty()
+}
+
+/// Whether a folder has a cluster file and nothing else: it was taken in by a change that a crash cut short, and nobody relies on it.
+pub(crate) fn is_only_named(disk: &dyn Disk, dir: &Path) -> anyhow::Result<bool> {
+    Ok(disk.list(dir)?.iter().all(|n| n == FILE || is_left_over(dir, n)))
+}
+
 pub(crate) fn refuse_foreign(disk: &dyn Disk, dir: &Path) -> anyhow::Result<()> {
     if !disk.exists(dir) {
         return Ok(());
     }
-    let names = disk.list(dir)?;
-    if names.iter().any(|n| n == "lock" || n == "meta" || n.starts_with("osd.")) {
+    let names: Vec<String> = disk.list(dir)?.into_iter().filter(|n| !is_left_over(dir, n)).collect();
+    if names.iter().any(|n| n == LOCK || n == "meta" || n.starts_with("osd.")) {
         bail!(
             "{} looks like a data folder whose {FILE} is gone; restore that file (another data folder of the cluster has its like), nothing was changed",
             dir.display()
         );
     }
-    match names.iter().find(|n| *n != "lost+found") {
+    match names.first() {
         Some(name) => {
             bail!("{} holds files that are not Holdfast's ({name}); name an empty or a missing folder, nothing was changed", dir.display())
         }
@@ -327,7 +340,7 @@ fn order(disk: &dyn Disk, named: &[PathBuf], files: &[Option<ClusterFile>], know
         let Some(f) = file else { continue };
         let (was, is) = (&f.dirs[f.index], known.dirs.get(f.index));
         ensure!(
-            f.epoch == known.epoch || is == Some(was),
+            f.epoch == known.epoch && is.is_some() || is == Some(was),
             "{} was taken out of this cluster while OSDs were replaced or removed; leave it out, nothing was changed",
             dir.display()
         );

@@ -1,11 +1,10 @@
 //! One live process per data folder.
 
+use crate::layout::LOCK;
 use anyhow::{Context, bail};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::path::Path;
-
-const NAME: &str = "lock";
 
 /// Held for the life of the process; the kernel drops it with the process, however that ends.
 pub struct Lock {
@@ -14,7 +13,7 @@ pub struct Lock {
 
 /// Locks a data folder, which must exist.
 pub fn take(dir: &Path) -> anyhow::Result<Lock> {
-    let path = dir.join(NAME);
+    let path = dir.join(LOCK);
     let file = OpenOptions::new()
         .create(true)
         .truncate(false)
@@ -30,7 +29,7 @@ pub fn take(dir: &Path) -> anyhow::Result<Lock> {
 
 /// Whether a live process holds the folder; for checks before anything is written.
 pub fn is_held(dir: &Path) -> bool {
-    let Ok(file) = File::open(dir.join(NAME)) else { return false };
+    let Ok(file) = File::open(dir.join(LOCK)) else { return false };
     // SAFETY: as above.
     unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) != 0 }
 }

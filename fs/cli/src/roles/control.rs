@@ -14,6 +14,7 @@ use holdfast_objstore_client::Objects;
 use holdfast_objstore_proto::meta::{Bucket, Command, Owner, Shape};
 use holdfast_objstore_proto::{Code, OsdId};
 use holdfast_objstore_repair::Depth;
+use prometheus_client::encoding::text;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -247,7 +248,12 @@ impl Control for Cluster {
 
     fn metrics(&self) -> String {
         let mut text = String::new();
-        match prometheus_client::encoding::text::encode(&mut text, &self.running.registry.lock()) {
+        // Those of the OSDs there are now: nothing can be taken out of a registry.
+        let mut encoded = text::encode_registry(&mut text, &self.running.registry.lock());
+        for registry in self.running.osds.list().iter().filter_map(|o| o.metrics()) {
+            encoded = encoded.and_then(|()| text::encode_registry(&mut text, &registry));
+        }
+        match encoded.and_then(|()| text::encode_eof(&mut text)) {
             Ok(()) => text,
             Err(e) => format!("# metrics could not be written: {e}\n"),
         }

@@ -256,7 +256,7 @@ async fn open(plan: Plan) -> anyhow::Result<Opened> {
     tracing::info!("erasure codes use the kernel {kernel}");
     registry.sub_registry_with_prefix("holdfast_ec").register("kernel", "The GF(2^8) kernel in use", Info::new(vec![("kernel", kernel)]));
     let budget = Budget::new(shares.files);
-    let states = storage::open(&layout, disk.clone(), shares, &mut registry).await?;
+    let states = storage::open(&layout, disk.clone(), shares).await?;
     let services = states.iter().map(OsdState::service).collect();
     let osds = OsdSet::new(layout.clone(), states, disk.clone(), shares);
     osds.remember()?;

@@ -18,6 +18,7 @@ use holdfast_objstore_proto::OsdId;
 use holdfast_objstore_proto::shard::{OsdSpace, ShardService};
 use holdfast_objstore_repair::Begun;
 use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -42,6 +43,8 @@ pub struct OsdState {
     /// When it came into service, as repair counts: what it lacks is known once a walk that began later has ended.
     came: AtomicU64,
     draining: AtomicBool,
+    /// A start did not find it, and it was waited for long enough.
+    given_up: AtomicBool,
 }
 
 impl OsdState {
@@ -60,6 +63,7 @@ impl OsdState {
             rebuilding: AtomicBool::new(false),
             came: AtomicU64::new(Begun::default().0),
             draining: AtomicBool::new(false),
+            given_up: AtomicBool::new(false),
         }
     }
 
@@ -75,7 +79,8 @@ impl OsdState {
     pub fn lost(id: OsdId, path: PathBuf, why: String) -> OsdState {
         let service = Arc::new(DownOsd { osd: id, why });
         let (faults, no) = (AtomicUsize::new(0), || AtomicBool::new(false));
-        OsdState { id, path, service, osd: None, watched: None, faults, rebuilding: no(), came: AtomicU64::new(0), draining: no() }
+        let came = AtomicU64::new(Begun::NEVER.0);
+        OsdState { id, path, service, osd: None, watched: None, faults, rebuilding: no(), came, draining: no(), given_up: no() }
     }
 
     pub fn service(&self) -> Arc<dyn ShardService> {
@@ -115,6 +120,21 @@ impl OsdState {
     pub fn repaired(&self) {
         self.faults.store(0, Ordering::Relaxed);
         self.rebuilding.store(false, Ordering::Relaxed);
+    }
+    /// What it had is to be made elsewhere: it will not come back.
+    pub fn give_up(&self) {
+        self.given_up.store(true, Ordering::Relaxed);
+    }
+    /// It gets nothing new, and what it has or had is moved elsewhere. One that failed while it served will not come back.
+    pub fn leaving(&self) -> bool {
+        self.draining() || self.given_up.load(Ordering::Relaxed) || self.was_open() && self.failure().is_some()
+    }
+    /// Its counts, under its number.
+    pub fn metrics(&self) -> Option<Registry> {
+        let label = [("osd".into(), self.id.0.to_string().into())];
+        let mut registry = Registry::with_prefix_and_labels("holdfast", label.into_iter());
+        self.osd.as_ref()?.metrics().register(&mut registry);
+        Some(registry)
     }
     /// Whether it was opened.
     pub fn was_open(&self) -> bool {

@@ -110,16 +110,15 @@ pub struct Opened {
 }
 
 /// What an OSD is opened with.
-pub struct Opening<'a> {
+pub struct Opening {
     pub disk: Arc<RealDisk>,
     /// Bytes it may use.
     pub part: Option<u64>,
     pub cache_bytes: u64,
-    pub registry: &'a mut Registry,
 }
 
 /// Opens one OSD. An error is the sentence that says why it is lost; nothing was changed then.
-pub async fn open_one(id: OsdId, path: &Path, life: &Life, with: Opening<'_>) -> Result<Opened, String> {
+pub async fn open_one(id: OsdId, path: &Path, life: &Life, with: Opening) -> Result<Opened, String> {
     let disk = &with.disk;
     match inspect(&**disk, path).map_err(|e| e.to_string())? {
         Inspect::Osd(s) => went_back(&**disk, path, &s, life)?,
@@ -147,8 +146,6 @@ pub async fn open_one(id: OsdId, path: &Path, life: &Life, with: Opening<'_>) ->
             path.display()
         );
     }
-    osd.metrics()
-        .register(with.registry.sub_registry_with_prefix("holdfast").sub_registry_with_label(("osd".into(), id.0.to_string().into())));
     Ok(Opened { osd, faults })
 }
 
@@ -236,13 +233,13 @@ fn superblock_file(path: &Path) -> PathBuf {
 }
 
 /// Opens every OSD that is there; a lost one stands in its place with the reason.
-pub async fn open(layout: &Layout, disk: Arc<RealDisk>, shares: Shares, registry: &mut Registry) -> anyhow::Result<Vec<OsdState>> {
+pub async fn open(layout: &Layout, disk: Arc<RealDisk>, shares: Shares) -> anyhow::Result<Vec<OsdState>> {
     let parts = room::parts(layout, &disk)?;
     let mut opened = Vec::new();
     for (id, path) in &layout.osds {
         let life = layout.place(*id).map(|p| p.life.clone()).unwrap_or_default();
         let cache_bytes = shares.memory / 16 / layout.osds.len() as u64;
-        let with = Opening { disk: disk.clone(), part: parts.get(id).copied(), cache_bytes, registry: &mut *registry };
+        let with = Opening { disk: disk.clone(), part: parts.get(id).copied(), cache_bytes };
         opened.push((*id, path, open_one(*id, path, &life, with).await, life.state == Standing::Draining));
     }
     let mut domains = opened.iter().filter_map(|(_, _, o, _)| o.as_ref().ok()).map(|o| o.osd.domain());

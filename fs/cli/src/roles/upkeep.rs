@@ -103,6 +103,7 @@ pub async fn watch(running: Arc<Running>) {
             }
             let why = state.failure().unwrap_or_default();
             tracing::error!("{osd} is lost ({why}): its shards are made anew where an OSD can take them");
+            state.give_up();
             running.objects.set_leaving(osd, true);
             running.repair.look_at_all();
             left.insert(osd);

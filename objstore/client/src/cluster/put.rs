@@ -50,8 +50,12 @@ impl Round {
 type Answer = (u8, shard::Result<()>);
 
 async fn put_on(slot: Arc<Slot>, put: ShardPut) -> Answer {
-    let shard = put.head.key.shard;
-    (shard, slot.service.put(put).await)
+    let (ShardKey { stripe, shard }, digest) = (put.head.key, put.head.digest);
+    let result = slot.service.put(put).await;
+    if result.is_ok() {
+        slot.acknowledged(stripe, digest);
+    }
+    (shard, result)
 }
 
 impl Cluster {

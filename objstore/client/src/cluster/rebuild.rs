@@ -148,7 +148,10 @@ pub(crate) async fn place_shard(home: &Slot, put: &ShardPut) -> shard::Result<()
             Err(e) => Err(e),
         };
         match placed {
-            Ok(head) if head.digest == put.head.digest => return Ok(()),
+            Ok(head) if head.digest == put.head.digest => {
+                home.acknowledged(key.stripe, put.head.digest);
+                return Ok(());
+            }
             // Another writing of the stripe that no record names, or bytes that did not reach the device: it makes room.
             Ok(_) | Err(shard::Error::Corrupt { .. }) if again => {
                 failpoint::reached("client.rebuild_made_room");

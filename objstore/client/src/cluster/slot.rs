@@ -1,10 +1,13 @@
 //! One OSD as the cluster sees it: its service, its flush domain, and how many puts it owes us; and the set of all of them.
 //!
 //! What always holds: an OSD that owes more than the limit gets no new shards until it answers, so a hung one costs a bounded
-//! amount of memory, and new stripes are written without it in full instead of with holes.
+//! amount of memory, and new stripes are written without it in full instead of with holes. One that came in the place of another answers
+//! only for what it acknowledged itself.
 
-use holdfast_objstore_proto::OsdId;
 use holdfast_objstore_proto::shard::ShardService;
+use holdfast_objstore_proto::{OsdId, StripeId};
+use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -15,6 +18,19 @@ pub(crate) struct Slot {
     /// Calls answered without: they still run.
     owed: AtomicU32,
     leaving: AtomicBool,
+    /// Of one that came in the place of another: the writings it acknowledged.
+    acked: Option<Mutex<Acked>>,
+}
+
+/// Writings are remembered as long as so many others came after, at least: those that wait for a flush are fewer. One that is forgotten
+/// costs a repair that finds its shard in place.
+const ACKED_MAX: usize = 32_768;
+
+/// Stripes with their digests, the newest and those before.
+#[derive(Default)]
+struct Acked {
+    new: HashSet<(StripeId, u64)>,
+    old: HashSet<(StripeId, u64)>,
 }
 
 /// Every OSD that stripes may name.
@@ -32,7 +48,11 @@ impl Slots {
             let slot = before?.get(service.osd())?;
             std::ptr::addr_eq(Arc::as_ptr(&slot.service), Arc::as_ptr(service)).then(|| slot.clone())
         };
-        let mut list: Vec<Arc<Slot>> = osds.into_iter().map(|s| kept(&s).unwrap_or_else(|| Slot::new(s))).collect();
+        let came = |service: Arc<dyn ShardService>| match before.is_some_and(|b| b.get(service.osd()).is_some()) {
+            true => Slot::in_place_of_another(service),
+            false => Slot::new(service),
+        };
+        let mut list: Vec<Arc<Slot>> = osds.into_iter().map(|s| kept(&s).unwrap_or_else(|| came(s))).collect();
         list.sort_by_key(|s| s.osd);
         assert!(list.windows(2).all(|w| w[0].osd < w[1].osd), "ids of OSDs are distinct");
         let mut domains = list.iter().filter(|s| s.service.failure().is_none()).map(|s| s.domain);
@@ -49,7 +69,34 @@ impl Slots {
 
 impl Slot {
     pub fn new(service: Arc<dyn ShardService>) -> Arc<Slot> {
-        Arc::new(Slot { osd: service.osd(), domain: service.domain(), service, owed: AtomicU32::new(0), leaving: AtomicBool::new(false) })
+        Self::with(service, None)
+    }
+
+    fn in_place_of_another(service: Arc<dyn ShardService>) -> Arc<Slot> {
+        Self::with(service, Some(Mutex::default()))
+    }
+
+    fn with(service: Arc<dyn ShardService>, acked: Option<Mutex<Acked>>) -> Arc<Slot> {
+        let (osd, domain) = (service.osd(), service.domain());
+        Arc::new(Slot { osd, domain, service, owed: AtomicU32::new(0), leaving: AtomicBool::new(false), acked })
+    }
+
+    /// A shard of this writing was put here.
+    pub fn acknowledged(&self, stripe: StripeId, digest: u64) {
+        let Some(acked) = &self.acked else { return };
+        let mut acked = acked.lock();
+        if acked.new.len() == ACKED_MAX {
+            acked.old = std::mem::take(&mut acked.new);
+        }
+        acked.new.insert((stripe, digest));
+    }
+
+    /// Whether a shard of this writing that was put on the OSD of this number was put here, and not on the one before.
+    pub fn answers_for(&self, stripe: StripeId, digest: u64) -> bool {
+        self.acked.as_ref().is_none_or(|acked| {
+            let acked = acked.lock();
+            acked.new.contains(&(stripe, digest)) || acked.old.contains(&(stripe, digest))
+        })
     }
 
     /// Whether it gets no new shards.

@@ -93,3 +93,67 @@ async fn a_delete_that_an_osd_in_service_refuses_fails_and_may_be_repeated() {
     rig.cluster.delete(vec![meta]).await.unwrap();
     assert!(rig.osds.iter().all(|osd| osd.state.lock().shards.is_empty()));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_one_osd_acknowledged_another_in_its_place_does_not_answer_for() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["client.flush_of_another"]);
+    for domains in [Domains::One, Domains::Each] {
+        let mut rig = Rig::new(6, domains);
+        let before = rig.cluster.write(stripe(1, CODE, LARGE)).await.unwrap();
+        rig.replace(before.osds[2]);
+        let after = rig.cluster.write(stripe(2, CODE, LARGE)).await.unwrap();
+        let flushed = rig.cluster.flush(vec![before.clone(), after.clone()]).await.unwrap();
+        assert_eq!((flushed[0].missing, flushed[1].missing), (1 << 2, 0));
+        // Below the quorum they are made anew, where enough others are there.
+        rig.replace(before.osds[4]);
+        let flushed = rig.cluster.flush(vec![before.clone()]).await.unwrap();
+        assert_eq!(flushed[0].missing, 0);
+        for shard in [2, 4] {
+            assert!(rig.home(&before, shard).state.lock().stable.contains(&Rig::key(&before, shard)));
+        }
+        let home = after.osds.iter().position(|osd| *osd == before.osds[4]).unwrap();
+        assert_eq!(rig.cluster.flush(vec![after.clone()]).await.unwrap()[0].missing, 1 << home);
+        for shard in (0..6).filter(|shard| *shard != home).take(2) {
+            rig.replace(after.osds[shard]);
+        }
+        let answer = rig.cluster.flush(vec![after]).await;
+        assert!(matches!(answer, Err(Error::Unavailable { up: 3, need: 5 })), "{answer:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_shard_counts_where_it_arrived() {
+    let mut rig = Rig::new(6, Domains::Each);
+    let id = rig.cluster.write(stripe(1, CODE, LARGE)).await.unwrap().osds[3];
+    rig.osds[id.0 as usize].state.lock().put_takes = Duration::from_secs(5);
+    let late = rig.cluster.write(stripe(2, CODE, LARGE)).await.unwrap();
+    assert_ne!(late.missing, 0);
+    rig.replace(id);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(rig.cluster.flush(vec![late.clone()]).await.unwrap()[0].missing, late.missing);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flush_that_a_change_of_osds_falls_into_ends_with_the_new_one() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["client.flush_again"]);
+    let code = Code::new(2, 1);
+    for domains in [Domains::One, Domains::Each] {
+        let mut rig = Rig::new(3, domains);
+        let meta = rig.cluster.write(stripe(1, code, LARGE)).await.unwrap();
+        let old = rig.home(&meta, 1).clone();
+        old.state.lock().flush_takes = Duration::from_secs(2);
+        let (cluster, stripes) = (rig.cluster.clone(), vec![meta.clone()]);
+        let flushing = tokio::spawn(async move { cluster.flush(stripes).await });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        // It is out of service for a while, and then another has its place.
+        old.state.lock().down = true;
+        rig.replace(meta.osds[1]);
+        rig.home(&meta, 1).state.lock().down = true;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        rig.replace(meta.osds[1]);
+        let flushed = flushing.await.unwrap().unwrap();
+        assert_eq!((flushed[0].missing, &flushed[0].osds), (0, &meta.osds));
+        assert!(rig.home(&meta, 1).state.lock().stable.contains(&Rig::key(&meta, 1)));
+        expect(&*rig.cluster, &meta, 0..LARGE).await;
+    }
+}

@@ -3,8 +3,8 @@
 use crate::mem_osd::MemOsd;
 use holdfast_objstore_base::budget::Budget;
 use holdfast_objstore_client::{Cluster, Config, RepairSink, ShardFault};
-use holdfast_objstore_proto::StripeMeta;
 use holdfast_objstore_proto::shard::{ShardKey, ShardService};
+use holdfast_objstore_proto::{OsdId, StripeMeta};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -43,6 +43,13 @@ impl Rig {
         let reports = Arc::new(Reports::default());
         let cluster = Cluster::with_repair(services, budget.clone(), config, reports.clone());
         Rig { osds, budget, reports, cluster }
+    }
+
+    /// An empty OSD in the place of another.
+    pub fn replace(&mut self, id: OsdId) {
+        let at = id.0 as usize;
+        self.osds[at] = MemOsd::new(id.0, self.osds[at].domain());
+        self.cluster.set_osds(self.osds.iter().map(|o| o.clone() as Arc<dyn ShardService>).collect());
     }
 
     /// The OSD that shard `shard` was sent to.

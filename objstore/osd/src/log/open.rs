@@ -426,6 +426,7 @@ fn assemble(
         waiting: 0,
         watchers: 0,
         tasks: 0,
+        writing: 0,
         failed: None,
         checkpoints,
         checkpointed: root.checkpointed,

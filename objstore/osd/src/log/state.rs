@@ -73,6 +73,8 @@ pub(super) struct State {
     pub watchers: u32,
     /// Background tasks that run.
     pub tasks: u32,
+    /// Places taken whose write has not ended.
+    pub writing: u32,
     pub failed: Option<String>,
     pub checkpoints: Checkpoints,
     pub checkpointed: bool,
@@ -364,5 +366,11 @@ impl Log {
         let flushed = self.flush().await;
         self.0.wait_for(|st| (st.tasks == 0).then_some(())).await;
         flushed.map(|_| ())
+    }
+
+    /// Takes the log out of service at once and for good; completes when nothing of it is being written any more.
+    pub async fn stop(&self, why: &str) {
+        drop(self.0.fail(why.into()));
+        self.0.wait_for(|st| (st.tasks == 0 && st.writing == 0).then_some(())).await;
     }
 }

@@ -299,6 +299,7 @@ impl State {
         let seq = self.seq_next;
         self.seq_next += 1;
         self.in_flight.insert(seq, position);
+        self.writing += 1;
         let in_service = self.segments.get_mut(&position.life).expect("the active segment is in service");
         in_service.first_seq.get_or_insert(seq);
         match self.unflushed.last_mut() {
@@ -376,6 +377,13 @@ impl Drop for Place {
     fn drop(&mut self) {
         if self.open {
             self.shared.fail("an append was abandoned".into());
+        }
+        let mut st = self.shared.state.lock();
+        st.writing -= 1;
+        let watched = st.watchers > 0;
+        drop(st);
+        if watched {
+            self.shared.changed.notify_waiters();
         }
     }
 }

@@ -273,6 +273,17 @@ impl Osd {
         };
         work.await.map_err(|e| inner.refused(e))
     }
+
+    /// Takes it out of service at once and for good, whatever it has in hand; completes when nothing of it is being written any more, so
+    /// that its place may be given to another.
+    pub async fn stop(&self, why: &str) {
+        let inner = &self.0;
+        inner.state.lock().failure.get_or_insert(why.into());
+        inner.log.stop(why).await;
+        // What cleaning or a checkpoint still had in hand ends with an error.
+        drop(inner.housekeeper.acquire().await);
+        inner.log.stop(why).await;
+    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 mod device;
 
 use super::super::data::Running;
+use super::super::reconcile::ServiceRanges;
 use super::super::room;
 use super::super::storage::{self, Opening};
 use super::{OsdSet, OsdState};
@@ -15,15 +16,16 @@ use crate::lock;
 use anyhow::{Context, bail, ensure};
 use holdfast_objstore_base::disk::Disk;
 use holdfast_objstore_osd::{Inspect, inspect};
-use holdfast_objstore_proto::{Code, OsdId, StripeMeta};
+use holdfast_objstore_proto::{Code, OsdId, StripeId, StripeMeta};
+use holdfast_objstore_repair::reconcile;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Stripes looked at in one step.
 const PAGE: usize = 1024;
-/// How long an OSD that is taken out may take to end what it has in hand.
-const CLOSING: Duration = Duration::from_secs(5);
+/// How long an OSD that is taken out may take to end what it has in hand, and a disk to be looked at.
+const STOPPING: Duration = Duration::from_secs(5);
 /// A stripe written before a change may be published after it: everything is looked at once more, this much later.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
 
@@ -108,6 +110,10 @@ impl Running {
         let layout = set.layout();
         let place = layout.place(id).with_context(|| format!("{id} has no place"))?.clone();
         let (home, path) = match &dir {
+            // The same asked again, of a change that a start has ended.
+            Some(dir) if state.failure().is_none() && dir.join(format!("osd.{}", id.0)) == state.path => {
+                return Ok(format!("{id} is in {} already; nothing was changed", dir.display()));
+            }
             Some(dir) => self.new_place(&layout, dir, id)?,
             None => (None, state.path.clone()),
         };
@@ -115,11 +121,11 @@ impl Running {
         if let Inspect::Foreign(name) = &there {
             bail!("{} holds files that are not Holdfast's ({name}); nothing was changed", path.display());
         }
-        // An empty place has nothing to lose; nor has one that stays as it is while another is taken.
-        if state.failure().is_none() || dir.is_none() && there != Inspect::Empty {
-            self.refuse_needed(id).await?;
+        // What it has is lost either way: one that another has replaced is not believed when it comes back.
+        if state.failure().is_none() || self.may_hold(&state).await {
+            self.refuse_needed(&state).await?;
         }
-        self.take_out(&state, "it is being replaced").await;
+        self.take_out(&state, dir.is_none()).await?;
         let made = self.make(place, home, path).await?;
         Ok(format!("{id} is new in {} and is being filled from the others: holdfast status shows how far it is", made.display()))
     }
@@ -160,6 +166,21 @@ impl Running {
         let left = self.osds.list().len() - 1;
         let code = self.widest();
         ensure!(left >= code.n(), "{left} OSDs would be left, and the code {code} needs {}; nothing was changed", code.n());
+        // Nothing new is written to it from here on, so that what is looked at stays true.
+        self.objects.set_leaving(id, true);
+        if let Err(why) = self.let_go(&state).await {
+            self.objects.set_leaving(id, state.leaving());
+            return Err(why);
+        }
+        self.osds.inner.lock().states.retain(|s| s.id != id);
+        self.share();
+        stop(&state, "it was removed").await;
+        Ok(format!("{id} is out of the cluster; {} holds nothing that is needed and may be deleted", state.path.display()))
+    }
+
+    /// Takes an OSD that nothing new is written to out of the cluster file, if nothing it has is or may still become part of a file.
+    async fn let_go(&self, state: &OsdState) -> anyhow::Result<()> {
+        let id = state.id;
         let named = self.named(id).await?;
         ensure!(
             named.stripes == 0,
@@ -167,11 +188,26 @@ impl Running {
             named.stripes,
             id.0
         );
-        self.osds.write(|places| places.retain(|p| p.id != id.0))?;
-        self.osds.inner.lock().states.retain(|s| s.id != id);
-        self.share();
-        close(&state).await;
-        Ok(format!("{id} is out of the cluster; {} holds nothing that is needed and may be deleted", state.path.display()))
+        let unpublished = self.unpublished(state).await?;
+        ensure!(unpublished == 0, "{unpublished} shards on {id} are of writes that are not published yet; try again, nothing was changed");
+        self.osds.write(|places| places.retain(|p| p.id != id.0))
+    }
+
+    /// Shards that an OSD in service has of stripes that a session may still publish.
+    async fn unpublished(&self, state: &OsdState) -> anyhow::Result<usize> {
+        let (mut found, mut after) = (0, None);
+        while state.failure().is_none() {
+            let page = state.service().list(after, PAGE).await?;
+            let ids: Vec<StripeId> = page.iter().map(|k| k.stripe).collect();
+            for (id, live) in ids.iter().zip(self.service.stripes_live(&ids)?) {
+                found += (live && self.service.stripe(*id)?.is_none()) as usize;
+            }
+            after = page.last().copied();
+            if page.len() < PAGE {
+                break;
+            }
+        }
+        Ok(found)
     }
 
     /// The code that needs most OSDs, of all that buckets have.
@@ -181,17 +217,29 @@ impl Running {
     }
 
     /// Refuses to make an OSD anew while stripes need what it has.
-    async fn refuse_needed(&self, id: OsdId) -> anyhow::Result<()> {
+    async fn refuse_needed(&self, state: &OsdState) -> anyhow::Result<()> {
+        let id = state.id;
         let unknown = self.osds.list().iter().any(|s| s.failure().is_none() && !self.looked_through(s));
         let named = self.named(id).await?;
         ensure!(
             named.needed == 0,
-            "{id} is needed: {} of its {} stripes have too few shards elsewhere{}, and replacing it would lose them; wait for repair (holdfast status), nothing was changed",
+            "{id} is needed: {} of its {} stripes have too few shards elsewhere{}, and replacing it would lose them; wait for repair (holdfast status){}, nothing was changed",
             named.needed,
             named.stripes,
-            if unknown { " as far as OSDs were looked through yet" } else { "" }
+            if unknown { " as far as OSDs were looked through yet" } else { "" },
+            match state.failure() {
+                None => String::new(),
+                Some(_) => format!(" or bring it back by a new start (take {} away if that is gone for good)", state.path.display()),
+            }
         );
         Ok(())
+    }
+
+    /// Whether there may be something in the place of an OSD out of service. A disk that does not answer may have it.
+    async fn may_hold(&self, state: &OsdState) -> bool {
+        let (disk, path) = (self.osds.disk.clone(), state.path.clone());
+        let look = tokio::task::spawn_blocking(move || inspect(&*disk, &path));
+        !matches!(tokio::time::timeout(STOPPING, look).await, Ok(Ok(Ok(Inspect::Empty | Inspect::HalfFormatted))))
     }
 
     /// What stripes' records say of an OSD. Another counts once it was looked through, and then but for what it lacks.
@@ -224,11 +272,14 @@ impl Running {
                     "{} belongs to another cluster; nothing was changed",
                     dir.display()
                 );
-                ensure!(
-                    layout.dirs.iter().any(|d| d == dir),
-                    "{} was taken out of this cluster; empty it first, nothing was changed",
-                    dir.display()
-                );
+                if !layout.dirs.iter().any(|d| d == dir) {
+                    ensure!(
+                        layout::is_only_named(disk, dir)?,
+                        "{} was taken out of this cluster; empty it first, nothing was changed",
+                        dir.display()
+                    );
+                    return Ok((Some(dir.to_path_buf()), path));
+                }
                 let there = inspect(disk, &path)?;
                 ensure!(there == Inspect::Empty, "{} is in use already; nothing was changed", path.display());
                 Ok((None, path))
@@ -293,21 +344,14 @@ impl Running {
             let part = room::parts(&layout, &disk)?.get(&id).copied();
             storage::form(layout.cluster, id, &path, log_id, part.unwrap_or(0), &disk)?;
             let cache_bytes = set.shares.memory / 16 / layout.osds.len() as u64;
-            let mut registry = prometheus_client::registry::Registry::default();
-            let with = Opening { disk: disk.clone(), part, cache_bytes, registry: &mut registry };
-            storage::open_one(id, &path, &place.life, with).await.map_err(anyhow::Error::msg)
+            let with = Opening { disk: disk.clone(), part, cache_bytes };
+            let opened = storage::open_one(id, &path, &place.life, with).await.map_err(anyhow::Error::msg)?;
+            // What ended sessions still send is refused from the first moment here too.
+            reconcile::fence(&opened.osd, &ServiceRanges(self.service.clone())).await.map_err(anyhow::Error::msg)?;
+            anyhow::Ok(opened)
         };
         let state = match made.await {
-            Ok(opened) => {
-                // Nothing can be taken out of a registry: an OSD made in the place of another is counted there from the next start on.
-                if set.get(id).is_none() {
-                    let mut all = self.registry.lock();
-                    let labelled =
-                        all.sub_registry_with_prefix("holdfast").sub_registry_with_label(("osd".into(), id.0.to_string().into()));
-                    opened.osd.metrics().register(labelled);
-                }
-                OsdState::new(id, path.clone(), opened)
-            }
+            Ok(opened) => OsdState::new(id, path.clone(), opened),
             Err(e) => {
                 let why = format!("{e:#}");
                 set.put(OsdState::lost(id, path.clone(), format!("it could not be made: {why}")));
@@ -324,11 +368,17 @@ impl Running {
         Ok(path)
     }
 
-    /// An OSD leaves service: its place says why, and it ends what it has in hand.
-    async fn take_out(&self, state: &OsdState, why: &str) {
+    /// An OSD leaves service: its log fails first, so that it neither answers nor writes when its place is another's. `in_place`: that must be
+    /// certain.
+    async fn take_out(&self, state: &OsdState, in_place: bool) -> anyhow::Result<()> {
+        let why = "it is being replaced";
+        if !stop(state, why).await && in_place {
+            self.share();
+            bail!("{} does not end what it has in hand and is out of service: name another place for it, or start anew", state.id);
+        }
         self.osds.put(OsdState::lost(state.id, state.path.clone(), why.into()));
         self.share();
-        close(state).await;
+        Ok(())
     }
 
     /// Tells the object cluster of the set as it is now.
@@ -342,8 +392,7 @@ impl Running {
         self.objects.set_osds(all.iter().map(|s| s.service()).collect());
         self.roots.changed(all.clone());
         for state in all {
-            // One that failed while it served will not come back.
-            self.objects.set_leaving(state.id, state.draining() || state.was_open() && state.failure().is_some());
+            self.objects.set_leaving(state.id, state.leaving());
         }
     }
 }
@@ -374,11 +423,12 @@ fn others(stripe: &StripeMeta, suspect: u32, id: OsdId, up: &[OsdId]) -> usize {
     stripe.osds.iter().enumerate().filter(there).count()
 }
 
-async fn close(state: &OsdState) {
-    let Some(osd) = state.osd.as_ref().filter(|_| state.failure().is_none()) else { return };
-    match tokio::time::timeout(CLOSING, osd.close()).await {
-        Ok(Ok(())) => {}
-        Ok(Err(e)) => tracing::warn!("closing {}: {e}", state.id),
-        Err(_) => tracing::warn!("closing {}: it does not answer", state.id),
+/// Fails the log of an OSD, whatever its state; whether nothing is written to its place any more.
+async fn stop(state: &OsdState, why: &str) -> bool {
+    let Some(osd) = &state.osd else { return true };
+    let stopped = tokio::time::timeout(STOPPING, osd.stop(why)).await.is_ok();
+    if !stopped {
+        tracing::warn!("stopping {}: it does not answer", state.id);
     }
+    stopped
 }

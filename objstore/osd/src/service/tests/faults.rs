@@ -138,3 +138,37 @@ async fn a_device_that_fills_up_is_full_and_not_lost() {
     settle(&osd).await;
     put(&osd, 5000, 2).await;
 }
+
+#[tokio::test]
+async fn a_stopped_osd_answers_and_writes_nothing_more_and_another_may_have_its_place() {
+    let disk = rig();
+    let osd = open(&disk).await;
+    for n in 0..100 {
+        put(&osd, n, 2).await;
+    }
+    // Cleaning and giving back have begun, and puts are under way.
+    osd.delete((0..100).filter(|n| n % 3 != 0).map(stripe).collect()).await.unwrap();
+    let (a, b) = (osd.clone(), osd.clone());
+    let under_way = [tokio::spawn(async move { a.put(shard(key(200), 0, 2)).await }), tokio::spawn(async move { b.flush().await })];
+    osd.stop("it is being replaced").await;
+    for one in under_way {
+        let _either_way = one.await.unwrap();
+    }
+    assert_eq!(osd.failure().as_deref(), Some("it is being replaced"));
+    assert!(matches!(osd.put(shard(key(300), 0, 1)).await, Err(Error::Down { .. })));
+    assert!(matches!(osd.get(key(0), 0, 4096).await, Err(Error::Down { .. })));
+    assert!(matches!(osd.flush().await, Err(Error::Down { .. })));
+    disk.remove_all(&dir()).unwrap();
+    Osd::format(&disk, &dir(), FormatOptions { log_id: 77, ..options() }).unwrap();
+    let new = open(&disk).await;
+    for n in 0..20 {
+        put(&new, n, 1).await;
+        let _either_way = osd.0.keep_house().await;
+    }
+    new.flush().await.unwrap();
+    let (again, recovery) = open_with(&disk.crash(1), config()).await;
+    assert!(recovery.faults.is_empty(), "{recovery:?}");
+    for n in 0..20 {
+        assert!(has(&again, n, 1).await);
+    }
+}

@@ -8,6 +8,7 @@ use crate::devices;
 use crate::layout::{Layout, OsdPlace};
 use anyhow::{Context, ensure};
 use holdfast_objstore_base::real::device::is_block_device;
+use holdfast_objstore_base::real::probe::{Contents, contents};
 use holdfast_objstore_proto::OsdId;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,10 +36,10 @@ impl Running {
             set.disk.attach_lost(&path);
         }
         checked?;
-        if state.failure().is_none() {
-            self.refuse_needed(id).await?;
+        if state.failure().is_none() || still_there(&place, &state.path).await {
+            self.refuse_needed(&state).await?;
         }
-        self.take_out(&state, "it is being replaced").await;
+        self.take_out(&state, in_place).await?;
         if !in_place {
             set.disk.detach_device(&state.path);
         }
@@ -73,6 +74,17 @@ impl Running {
         tokio::task::spawn_blocking(move || disk.format_device(&path, id)).await.context("formatting was cut short")??;
         Ok(())
     }
+}
+
+/// Whether the volume of a place may still be on the device at `path`. One that cannot be read may have it.
+async fn still_there(place: &OsdPlace, path: &Path) -> bool {
+    let (id, device) = (place.device.clone(), path.to_path_buf());
+    let look = tokio::task::spawn_blocking(move || match contents(&device) {
+        Ok(Contents::Volume(found)) => id == Some(format!("{found:032x}")),
+        Ok(_) => false,
+        Err(_) => is_block_device(&device),
+    });
+    !matches!(tokio::time::timeout(super::STOPPING, look).await, Ok(Ok(false)))
 }
 
 /// The place on another device, with a volume of its own.
