@@ -1,6 +1,9 @@
 """Space comes back: a small device overwritten many times, filled to its end, and emptied."""
+import contextlib
 import errno
+import mmap
 import os
+import random
 import subprocess
 
 import pytest
@@ -10,17 +13,35 @@ from cluster import Cluster, run, wait_for
 MIB = 1 << 20
 
 
-@pytest.fixture
-def device(work):
-    """A filesystem of its own, of 192 MiB, on a loop device."""
+@contextlib.contextmanager
+def filesystem(work, mib):
+    """A filesystem of its own, on a loop device."""
     image, point = os.path.join(work, "image"), os.path.join(work, "device")
     with open(image, "wb") as f:
-        f.truncate(192 * MIB)
+        f.truncate(mib * MIB)
     os.mkdir(point)
     run("mkfs.ext4", "-q", "-F", "-m", "0", image)
     run("mount", "-o", "loop", image, point)
-    yield point
-    subprocess.run(["umount", point], capture_output=True)
+    try:
+        yield point
+    finally:
+        subprocess.run(["umount", point], capture_output=True)
+
+
+@pytest.fixture
+def device(work):
+    with filesystem(work, 192) as point:
+        yield point
+
+
+@pytest.fixture
+def roomy(work):
+    """A device whose segments hold several of the largest shards."""
+    with filesystem(work, 512) as point:
+        c = Cluster(work, dirs=[os.path.join(point, "data")], osds=1)
+        c.start()
+        yield c
+        c.destroy()
 
 
 @pytest.fixture
@@ -96,6 +117,47 @@ def test_a_device_overwritten_many_times_at_four_fifths_is_never_full_and_is_emp
     os.unlink(path)
     wait_for("the space is back", lambda: settled(small) and space(small)["usable_free"] >= at_start - 3 * stripe)
     assert space(small)["live"] == 0
+
+
+def test_small_random_overwrites_at_four_fifths_are_never_refused(roomy):
+    """64 KiB through the page cache, half as much again as the file has, and 4 KiB direct."""
+    at_start = space(roomy)["usable_free"]
+    size = at_start * 4 // 5 // (4 * MIB) * 4 * MIB
+    path = roomy.path("file")
+    write(path, size, 1)
+    want = bytearray(size)
+    for at in range(0, size, MIB):
+        want[at:at + MIB] = bytes([(1 + at // MIB) % 251]) * MIB
+    rng = random.Random(5)
+    fd = os.open(path, os.O_RDWR)
+    for n in range(size * 3 // 2 // 65536):
+        at = rng.randrange(size // 65536) * 65536
+        data = bytes([rng.randrange(256)]) * 65536
+        assert os.pwrite(fd, data, at) == len(data)
+        want[at:at + 65536] = data
+        if n % 200 == 0:
+            os.fsync(fd)
+    os.fsync(fd)
+    os.close(fd)
+    fd = os.open(path, os.O_RDWR | os.O_DIRECT)
+    block = mmap.mmap(-1, 4096)
+    for n in range(3000):
+        at = rng.randrange(size // 4096) * 4096
+        block[:] = bytes([rng.randrange(256)]) * 4096
+        assert os.pwrite(fd, block, at) == 4096
+        want[at:at + 4096] = block[:]
+        if n % 10 == 0:
+            os.fsync(fd)
+    os.fsync(fd)
+    os.close(fd)
+    roomy.drop_caches()
+    with open(path, "rb") as f:
+        for at in range(0, size, MIB):
+            assert f.read(MIB) == want[at:at + MIB], f"MiB {at // MIB}"
+    assert roomy.metrics()["holdfast_meta_worn_bytes_total"] > 0
+    os.unlink(path)
+    wait_for("the space is back", lambda: settled(roomy) and space(roomy)["usable_free"] >= at_start - 32 * MIB)
+    assert space(roomy)["live"] == 0
 
 
 def test_a_full_device_warns_refuses_reads_deletes_and_heals_without_a_restart(small):
