@@ -211,6 +211,9 @@ impl Returning for Retired {
     fn worn(&self) -> u64 {
         self.0.upgrade().map_or(0, |s| s.worn_bytes())
     }
+    fn rewritten(&self) -> u64 {
+        self.0.upgrade().map_or(0, |s| s.rewritten_bytes())
+    }
     fn hurry(&self) {
         if let Some(s) = self.0.upgrade() {
             s.hurry_returning();
@@ -247,7 +250,7 @@ impl PackStore for Packs {
 
     fn room(&self) -> Room {
         let space = self.0.space(Code::new(1, 0));
-        Room { total: space.total, free: space.free }
+        Room { total: space.total, free: space.free, own: space.free_own }
     }
 }
 

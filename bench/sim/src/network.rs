@@ -163,6 +163,9 @@ impl ShardService for Link {
     fn pace(&self, bytes: u64) -> BoxFuture<'_, ()> {
         self.inner.pace(bytes)
     }
+    fn steps(&self) -> u64 {
+        self.inner.steps()
+    }
     fn list(&self, after: Option<ShardKey>, limit: usize) -> BoxFuture<'_, Result<Vec<ShardKey>>> {
         self.call(move || self.inner.list(after, limit))
     }

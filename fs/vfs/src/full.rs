@@ -15,14 +15,29 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Between tries.
 const RETRY: Duration = Duration::from_millis(50);
 
+/// What a stripe that was refused remembers.
+pub(crate) struct RoomWait {
+    until: Option<u64>,
+    /// Publishes when the refused try began.
+    published: u64,
+}
+
 impl Vfs {
-    /// After a refusal for want of room: has what has landed published, and answers whether another try is worth it. `until` is the
-    /// caller's, `None` at first.
-    pub(crate) async fn room_may_come(&self, s: &Session, inode: &Inode, until: &mut Option<u64>) -> bool {
+    pub(crate) fn room_wait(&self) -> RoomWait {
+        RoomWait { until: None, published: self.metrics().vfs_publishes.get() }
+    }
+
+    /// After a refusal for want of room: has what has landed published, and answers whether another try is worth it.
+    pub(crate) async fn room_may_come(&self, s: &Session, inode: &Inode, wait: &mut RoomWait) -> bool {
         let now = self.clock.boot_ns();
-        let until = *until.get_or_insert(now.saturating_add(WAIT_MAX.as_nanos() as u64));
+        let until = *wait.until.get_or_insert(now.saturating_add(WAIT_MAX.as_nanos() as u64));
+        let published = std::mem::replace(&mut wait.published, self.metrics().vfs_publishes.get());
         if s.is_over() || now >= until {
             return false;
+        }
+        // What was published since the refused try began may have given room.
+        if wait.published != published {
+            return true;
         }
         let Some(me) = self.me.upgrade() else { return false };
         if !self.making_room.swap(true, Ordering::AcqRel) {

@@ -129,7 +129,7 @@ impl Vfs {
     pub(crate) async fn put_stripe(&self, s: &Session, inode: &Inode, data: Vec<Bytes>, chunk: u32) -> Result<Arc<StripeMeta>> {
         let deadline = self.clock.boot_ns().saturating_add(self.config.unavailable_wait.as_nanos() as u64);
         let hint = Hint { bucket: self.bucket.id.0, inode: inode.ino, chunk };
-        let mut full = None;
+        let mut full = self.room_wait();
         loop {
             let id = s.ids.stripe().await.map_err(|e| self.meta_error(s, e))?;
             let write =

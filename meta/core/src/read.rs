@@ -17,4 +17,4 @@ pub use names::{Staged, StagedBytes, extents, getattr, lookup, parent, readdir, 
 pub use objects::{bucket, buckets, resolve, upload_parts, uploads};
 pub use packs::{Gathered, PackBounds, Place, gather_small, gather_sparse, gather_staged, gather_staged_from, small_buckets, staged};
 pub use ranges::{closed_ranges, held_in};
-pub use worn::{Cursor, Worn, WornBounds, WornRun, gather_worn};
+pub use worn::{Cursor, Victims, Worn, WornBounds, WornRun, choose_worn, gather_worn};

@@ -56,6 +56,9 @@ pub struct Cluster {
     returning: OnceLock<Arc<dyn Returning>>,
     /// Rung by each deletion.
     deleted: Notify,
+    /// Writes that wait for room are let through one after the other.
+    turn: tokio::sync::Mutex<()>,
+    progress: pace::Progress,
     /// Bytes of writes that were let through and are not answered yet.
     writing: Arc<AtomicU64>,
     readers: readers::Readers,
@@ -85,6 +88,8 @@ impl Cluster {
             repair,
             returning: OnceLock::new(),
             deleted: Notify::new(),
+            turn: tokio::sync::Mutex::default(),
+            progress: pace::Progress::default(),
             writing: Arc::default(),
             readers: readers::Readers::default(),
         })

@@ -314,7 +314,8 @@ impl Objects for Fake {
     fn space(&self, code: Code) -> UsableSpace {
         let s = self.state.lock();
         let usable = |raw: u64| (raw as u128 * code.k as u128 / code.n() as u128) as u64;
-        UsableSpace { total: usable(s.bytes_max), free: usable(s.bytes_max.saturating_sub(s.live)) }
+        let free = usable(s.bytes_max.saturating_sub(s.live));
+        UsableSpace { total: usable(s.bytes_max), free, free_own: free }
     }
 
     fn osds(&self) -> Vec<(OsdId, Option<String>)> {

@@ -28,6 +28,8 @@ pub struct StripeWrite {
 pub struct UsableSpace {
     pub total: u64,
     pub free: u64,
+    /// What background writes may still take: with what is kept for them.
+    pub free_own: u64,
 }
 
 #[derive(Debug, Clone, thiserror::Error)]

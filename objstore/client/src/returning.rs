@@ -8,6 +8,8 @@ pub trait Returning: Send + Sync + 'static {
     fn pending(&self) -> u64;
     /// Data bytes that are dead in stripes which are partly alive, and that come back as those are rewritten; 0 when nobody rewrites them.
     fn worn(&self) -> u64;
+    /// Bytes that rewriting has copied: while it grows, it gets on.
+    fn rewritten(&self) -> u64;
     /// Asks for all of it now rather than later: deletions, and rewriting.
     fn hurry(&self);
 }

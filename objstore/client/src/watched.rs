@@ -22,6 +22,15 @@ pub struct Watched {
     given_up: OnceLock<String>,
     told: Notify,
     calls: Mutex<Calls>,
+    pacing: Mutex<Pacing>,
+}
+
+/// Writes that wait for cleaning. That takes as long as it takes, but it gets on.
+#[derive(Default)]
+struct Pacing {
+    waiting: usize,
+    /// How many steps it had made, and since when no more.
+    last: Option<(u64, Instant)>,
 }
 
 /// Calls that were not answered at once, in the order in which they began.
@@ -29,6 +38,18 @@ pub struct Watched {
 struct Calls {
     next: u64,
     begun: BTreeMap<u64, Instant>,
+}
+
+struct Paced<'a>(&'a Watched);
+
+impl Drop for Paced<'_> {
+    fn drop(&mut self) {
+        let mut pacing = self.0.pacing.lock();
+        pacing.waiting -= 1;
+        if pacing.waiting == 0 {
+            pacing.last = None;
+        }
+    }
 }
 
 /// One call under way.
@@ -43,12 +64,28 @@ impl Drop for Call<'_> {
 impl Watched {
     /// `patience`: how long one call may take before the OSD is given up.
     pub fn new(inner: Arc<dyn ShardService>, patience: Duration) -> Arc<Watched> {
-        Arc::new(Watched { inner, patience, given_up: OnceLock::new(), told: Notify::new(), calls: Mutex::default() })
+        Arc::new(Watched { inner, patience, given_up: OnceLock::new(), told: Notify::new(), calls: Mutex::default(), pacing: Mutex::default() })
     }
 
-    /// How long the oldest call under way has taken.
+    /// How long the oldest call under way has taken, or cleaning that somebody waits for has made no step.
     pub fn slowest(&self) -> Duration {
-        self.calls.lock().begun.values().next().map_or(Duration::ZERO, Instant::elapsed)
+        let called = self.calls.lock().begun.values().next().map_or(Duration::ZERO, Instant::elapsed);
+        called.max(self.standing())
+    }
+
+    fn standing(&self) -> Duration {
+        let mut pacing = self.pacing.lock();
+        if pacing.waiting == 0 {
+            return Duration::ZERO;
+        }
+        let steps = self.inner.steps();
+        match pacing.last {
+            Some((was, since)) if was == steps => since.elapsed(),
+            _ => {
+                pacing.last = Some((steps, Instant::now()));
+                Duration::ZERO
+            }
+        }
     }
 
     /// Gives the OSD up when a call has taken too long. To be called now and then.
@@ -130,18 +167,27 @@ impl ShardService for Watched {
         self.watch(self.inner.retire(range, live, stamp))
     }
     fn pace(&self, bytes: u64) -> BoxFuture<'_, ()> {
-        // Waiting for cleaning is no sign of a sick device; a write does not wait for one that was given up.
+        // Waiting for cleaning that gets on is no sign of a sick device; a write does not wait for one that was given up.
         Box::pin(async move {
+            let mut pace = self.inner.pace(bytes);
+            if (&mut pace).now_or_never().is_some() {
+                return;
+            }
+            self.pacing.lock().waiting += 1;
+            let _waits = Paced(self);
             let told = self.told.notified();
             if self.down().is_some() {
                 return;
             }
             tokio::select! {
                 biased;
-                () = self.inner.pace(bytes) => {}
+                () = pace => {}
                 () = told => {}
             }
         })
+    }
+    fn steps(&self) -> u64 {
+        self.inner.steps()
     }
     fn list(&self, after: Option<ShardKey>, limit: usize) -> BoxFuture<'_, Result<Vec<ShardKey>>> {
         self.watch(self.inner.list(after, limit))

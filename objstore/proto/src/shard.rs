@@ -64,6 +64,8 @@ pub struct ShardPut {
     pub data: Bytes,
     /// CRC32C of each block of `data`.
     pub crcs: Arc<[u32]>,
+    /// A copy that lets other shards die: it may take the room that is kept for such.
+    pub background: bool,
 }
 
 /// What an OSD answers to a read: bytes whose checksums were verified on the OSD.
@@ -85,6 +87,8 @@ pub struct OsdSpace {
     pub used: u64,
     /// What may still be appended before ENOSPC: the reserve is taken off, and what cleaning can win back is counted.
     pub free: u64,
+    /// The same for background puts: with what is kept for them.
+    pub free_own: u64,
     /// Bytes that cleaning has to move before there is as much free room as it keeps: its debt. 0 while there is.
     pub debt: u64,
 }
@@ -189,6 +193,10 @@ pub trait ShardService: Send + Sync + 'static {
     fn pace(&self, bytes: u64) -> BoxFuture<'_, ()> {
         let _ = bytes;
         Box::pin(std::future::ready(()))
+    }
+    /// Steps of cleaning: while somebody waits in [`ShardService::pace`] it grows, or the OSD hangs.
+    fn steps(&self) -> u64 {
+        0
     }
     /// Why the OSD is out of service, if it is.
     fn failure(&self) -> Option<String>;

@@ -106,6 +106,9 @@ impl ShardService for Shards {
     fn pace(&self, bytes: u64) -> BoxFuture<'_, ()> {
         self.inner.pace(bytes)
     }
+    fn steps(&self) -> u64 {
+        self.inner.steps()
+    }
     fn list(&self, after: Option<ShardKey>, limit: usize) -> BoxFuture<'_, Result<Vec<ShardKey>>> {
         self.inner.list(after, limit)
     }

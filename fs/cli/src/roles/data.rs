@@ -451,6 +451,9 @@ impl Returning for Retired {
     fn worn(&self) -> u64 {
         self.0.worn_bytes()
     }
+    fn rewritten(&self) -> u64 {
+        self.0.rewritten_bytes()
+    }
     fn hurry(&self) {
         self.0.hurry_returning();
     }

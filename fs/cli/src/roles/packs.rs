@@ -34,7 +34,7 @@ impl PackStore for Packs {
 
     fn room(&self) -> Room {
         let space = self.objects.space(self.code);
-        Room { total: space.total, free: space.free }
+        Room { total: space.total, free: space.free, own: space.free_own }
     }
 }
 

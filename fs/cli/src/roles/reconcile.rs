@@ -63,7 +63,7 @@ mod tests {
             hint: Hint::default(),
         };
         let crcs: Arc<[u32]> = block_crcs(&data).into();
-        osd.put(ShardPut { head, data, crcs }).await
+        osd.put(ShardPut { head, data, crcs, background: false }).await
     }
 
     /// A file of one block on `stripe`.

@@ -21,9 +21,11 @@ const UNIT_BLOCKS: u64 = 1028;
 /// Blocks of a segment that hold no record: two headers and the seal.
 const FRAME_BLOCKS: u64 = 3;
 const BLOCK: u64 = 4096;
-/// Of such units, a segment has 1 to this many.
+/// Of such units, a segment has 1 to this many …
 const UNITS_MAX: u64 = 16;
-/// A device is cut into about this many segments.
+/// … and this many where it leaves segments enough: the more shards a segment holds, the less room is lost to rests that no shard fits in.
+const UNITS_GOOD: u64 = 4;
+/// A device is cut into about this many segments, and into half as many at least.
 const SEGMENTS_PER_DEVICE: u64 = 64;
 /// Of a filesystem, the part that is left to others and to the filesystem itself: one in this many.
 const MARGIN_PARTS: u64 = 40;
@@ -34,7 +36,9 @@ const STATE_PARTS: u64 = 50;
 
 /// Bytes of a segment of an OSD that has `part` bytes.
 pub fn segment_bytes(part: u64) -> u64 {
-    let units = (part / SEGMENTS_PER_DEVICE / (UNIT_BLOCKS * BLOCK)).clamp(1, UNITS_MAX);
+    let units_of = |segments: u64| part / segments / (UNIT_BLOCKS * BLOCK);
+    let good = units_of(SEGMENTS_PER_DEVICE / 2).min(UNITS_GOOD);
+    let units = units_of(SEGMENTS_PER_DEVICE).max(good).clamp(1, UNITS_MAX);
     (units * UNIT_BLOCKS + FRAME_BLOCKS) * BLOCK
 }
 

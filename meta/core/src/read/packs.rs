@@ -131,7 +131,7 @@ fn other_form() -> StateError {
     broken("a key of the packer's lists has another form")
 }
 
-fn members(kv: &dyn KvRead, pack: StripeId) -> Result<Vec<(u32, Packed)>, StateError> {
+pub(super) fn members(kv: &dyn KvRead, pack: StripeId) -> Result<Vec<(u32, Packed)>, StateError> {
     let mut found = Vec::new();
     visit(kv, &keys::packed_all(pack), |k, v| {
         let (_, at) = keys::parse_packed(k).ok_or_else(other_form)?;

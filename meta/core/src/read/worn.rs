@@ -1,16 +1,19 @@
-//! What the packer reads to rewrite worn stripes: runs of files that lie on stripes of which much is dead.
+//! What the packer reads to rewrite worn stripes: first which stripes, the deadest of all, then the runs of files that lie on them.
 //!
-//! What always holds: one call looks at a bounded number of maps and goes on where the last one stopped, in the order of files, so a pass
-//! over everything costs its length once and nothing is kept of it but a [`Cursor`]. All runs of one answer belong to one bucket.
+//! What always holds: the stripes chosen have no more living bytes than the caller has room for, so all that lives of them can be copied
+//! before any of them ends: a stripe's runs may lie anywhere in its files, and it ends with the last. One call looks at a bounded number
+//! of records and goes on where the last one stopped, stripes in the order of ids, maps in the order of files. All runs of one answer
+//! belong to one bucket.
 //! What it leaves out: when a pass is worth it (the packer's affair), and stripes whose bytes are staged.
 
 use crate::fail::broken;
 use crate::limits::RUNS_MAX;
-use crate::record::{Body, Inode, Piece, StripeRecord, load};
+use crate::read::packs::members;
+use crate::record::{Body, Inode, Piece, StripeRecord, decode, load};
 use crate::{KvRead, StateError, bucket, chunk, keys};
 use holdfast_objstore_proto::meta::{CHUNK_BYTES, Home, MetaResult, Run};
 use holdfast_objstore_proto::{BucketId, Code, InodeId, StripeId, StripeMeta};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -30,8 +33,91 @@ pub struct WornBounds {
     pub runs_max: usize,
     /// Pieces of maps looked at.
     pub pieces_max: usize,
+}
+
+/// Stripes chosen at most: what is remembered of them stays small.
+const VICTIMS_MAX: usize = 65_536;
+
+/// The deadest stripes seen so far, as far as what lives of them fits.
+#[derive(Debug, Clone)]
+pub struct Victims {
+    /// Living bytes of all of them at most.
+    live_max: u64,
     /// A stripe is worn when less than this many thousandths of it are live.
-    pub live_below: u32,
+    live_below: u32,
+    live: u64,
+    /// (millionths that live, stripe, living bytes): the most alive on top.
+    chosen: BinaryHeap<(u64, StripeId, u64)>,
+}
+
+impl Victims {
+    pub fn new(live_max: u64, live_below: u32) -> Self {
+        Self { live_max, live_below, live: 0, chosen: BinaryHeap::new() }
+    }
+
+    /// What lives of those chosen, bytes.
+    pub fn live(&self) -> u64 {
+        self.live
+    }
+
+    pub fn ids(&self) -> BTreeSet<StripeId> {
+        self.chosen.iter().map(|(_, id, _)| *id).collect()
+    }
+
+    fn look(&mut self, id: StripeId, live: u64, len: u32) {
+        if live as u128 * 1000 >= len as u128 * self.live_below as u128 {
+            return;
+        }
+        self.chosen.push((live * 1_000_000 / len as u64, id, live));
+        self.live += live;
+        while self.live > self.live_max || self.chosen.len() > VICTIMS_MAX {
+            let Some((_, _, live)) = self.chosen.pop() else { break };
+            self.live -= live;
+        }
+    }
+}
+
+/// Looks at stripes behind `after`, at about `looks_max` records; answers where to go on, `None` at the end. A pack counts by what lives of its
+/// members.
+pub fn choose_worn(
+    kv: &dyn KvRead,
+    after: Option<StripeId>,
+    looks_max: usize,
+    victims: &mut Victims,
+) -> Result<MetaResult<Option<StripeId>>, StateError> {
+    let from = after.map_or_else(|| keys::family(keys::STRIPE), |id| keys::end_of(&keys::stripe(id)));
+    let mut page: Vec<(StripeId, StripeRecord)> = Vec::new();
+    let (mut looked, mut failed) = (0, Ok(()));
+    kv.scan(&from, &keys::end_of(&keys::family(keys::STRIPE)), &mut |k, v| {
+        let found = keys::parse_stripe(k).ok_or_else(|| broken("a stripe's key has another form"));
+        match found.and_then(|id| Ok((id, decode(v)?))) {
+            Ok(found) => page.push(found),
+            Err(e) => failed = Err(e),
+        }
+        looked += 1;
+        if looked >= looks_max || failed.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    failed?;
+    let mut last = None;
+    for (id, record) in &page {
+        last = Some(*id);
+        if record.home != Home::Shards {
+            continue;
+        }
+        let members = members(kv, *id)?;
+        let mut live = if members.is_empty() { record.live } else { 0 };
+        for (_, member) in &members {
+            let member: StripeRecord =
+                load(kv, &keys::stripe(member.stripe))?.ok_or_else(|| broken(format!("{id} has a member without a record")))?;
+            live += member.live.min(member.meta.len as u64);
+        }
+        victims.look(*id, live, record.meta.len);
+        looked += members.len();
+        if looked >= 2 * looks_max {
+            return Ok(Ok(last));
+        }
+    }
+    Ok(Ok(if page.len() < looks_max { None } else { last }))
 }
 
 /// A run to copy.
@@ -65,20 +151,17 @@ impl Worn {
 #[derive(Clone)]
 struct Known {
     bucket: BucketId,
-    /// `None`: it is not worn, or staged.
+    /// `None`: it is not chosen, or staged.
     read: Option<(Arc<StripeMeta>, u32)>,
 }
 
 struct Pass<'a> {
     kv: &'a dyn KvRead,
     bounds: WornBounds,
+    victims: &'a BTreeSet<StripeId>,
     known: HashMap<StripeId, Known>,
     worn: Worn,
     looked: usize,
-}
-
-fn is_worn(live: u128, len: u128, live_below: u32) -> bool {
-    live * 1000 < len * live_below as u128
 }
 
 impl Pass<'_> {
@@ -91,16 +174,10 @@ impl Pass<'_> {
             return Ok(known.clone());
         }
         let record = self.record(id)?;
-        let (len, live) = (record.meta.len as u128, record.live as u128);
         let read = match record.home {
-            Home::Staged { .. } => None,
-            Home::Shards => is_worn(live, len, self.bounds.live_below).then(|| (record.meta.clone(), 0)),
-            Home::Packed { pack, at } => {
-                // Of a pack members count whole; of what counts, this member's part is live.
-                let pack = self.record(pack)?;
-                let (whole, member) = (pack.live as u128, live.min(len));
-                is_worn(whole * member, pack.meta.len as u128 * len, self.bounds.live_below).then(|| (pack.meta.clone(), at))
-            }
+            Home::Shards if self.victims.contains(&id) => Some((record.meta.clone(), 0)),
+            Home::Packed { pack, at } if self.victims.contains(&pack) => Some((self.record(pack)?.meta, at)),
+            _ => None,
         };
         let known = Known { bucket: record.bucket, read };
         self.known.insert(id, known.clone());
@@ -152,10 +229,10 @@ fn next_chunk(kv: &dyn KvRead, from: Cursor) -> Result<Option<(InodeId, u32)>, S
     found.map(|f| f.map(|(ino, chunk, _)| (ino, chunk)).ok_or_else(|| broken("a chunk's key has another form"))).transpose()
 }
 
-/// Runs on worn stripes from `from` on.
-pub fn gather_worn(kv: &dyn KvRead, from: Cursor, bounds: WornBounds) -> Result<MetaResult<Worn>, StateError> {
+/// Runs on the chosen stripes from `from` on.
+pub fn gather_worn(kv: &dyn KvRead, from: Cursor, bounds: WornBounds, victims: &BTreeSet<StripeId>) -> Result<MetaResult<Worn>, StateError> {
     let bounds = WornBounds { runs_max: bounds.runs_max.clamp(1, RUNS_MAX), bytes_max: bounds.bytes_max.max(1), ..bounds };
-    let mut pass = Pass { kv, bounds, known: HashMap::new(), worn: Worn::none(), looked: 0 };
+    let mut pass = Pass { kv, bounds, victims, known: HashMap::new(), worn: Worn::none(), looked: 0 };
     let (mut at, mut inode): (Cursor, Option<(InodeId, Option<Inode>)>) = (from, None);
     while let Some((ino, n)) = next_chunk(kv, at)? {
         if pass.is_full() || pass.looked >= bounds.pieces_max {

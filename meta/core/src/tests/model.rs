@@ -417,9 +417,13 @@ impl Game {
             bytes_max: CELL * (1 + self.rng.below(40)),
             runs_max: 1 + self.rng.below(20) as usize,
             pieces_max: 1 + self.rng.below(60) as usize,
-            live_below: 300 + self.rng.below(800) as u32,
         };
-        let found = read::gather_worn(&self.w.kv, self.pass, bounds).unwrap().unwrap();
+        let mut victims = read::Victims::new(CELL * (40 + self.rng.below(400)), 300 + self.rng.below(800) as u32);
+        let mut after = None;
+        while let Some(next) = read::choose_worn(&self.w.kv, after, 1 + self.rng.below(9) as usize, &mut victims).unwrap().unwrap() {
+            after = Some(next);
+        }
+        let found = read::gather_worn(&self.w.kv, self.pass, bounds, &victims.ids()).unwrap().unwrap();
         self.pass = found.next.unwrap_or_default();
         self.worn = (!found.runs.is_empty()).then_some(found);
     }

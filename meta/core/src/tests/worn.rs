@@ -1,14 +1,24 @@
 //! Worn stripes: what lives of them moves to a new one, run by run, and only where the files still say the same.
 
 use super::world::{World, name};
-use crate::read::{self, Cursor, Worn, WornBounds};
+use crate::read::{self, Cursor, Victims, Worn, WornBounds};
 use holdfast_objstore_proto::meta::*;
 use holdfast_objstore_proto::*;
 
-const ALL: WornBounds = WornBounds { bytes_max: 4 << 20, runs_max: 1024, pieces_max: 4096, live_below: 500 };
+const ALL: WornBounds = WornBounds { bytes_max: 4 << 20, runs_max: 1024, pieces_max: 4096 };
+
+/// The deadest stripes whose living bytes fit, two records at a time.
+fn choose(w: &World, live_max: u64, live_below: u32) -> Victims {
+    let (mut victims, mut after) = (Victims::new(live_max, live_below), None);
+    while let Some(next) = read::choose_worn(&w.kv, after, 2, &mut victims).unwrap().unwrap() {
+        assert!(after < Some(next));
+        after = Some(next);
+    }
+    victims
+}
 
 fn gather(w: &World, from: Cursor, bounds: WornBounds) -> Worn {
-    read::gather_worn(&w.kv, from, bounds).unwrap().unwrap()
+    read::gather_worn(&w.kv, from, bounds, &choose(w, u64::MAX, 500).ids()).unwrap().unwrap()
 }
 
 #[test]
@@ -30,6 +40,24 @@ fn what_lives_of_a_worn_stripe_moves_and_the_stripe_ends() {
     assert_eq!((w.retired(), w.stats().dead, w.attr(f)), (vec![old], 0, attr));
     let after = w.map(f);
     assert_eq!(after, [(0, 4096, new, 0), before[1], ((4 << 10) + (700 << 10), before[2].1, new, 4096)]);
+}
+
+#[test]
+fn the_deadest_stripes_are_chosen_as_far_as_what_lives_of_them_fits() {
+    let mut w = World::new();
+    let f = w.file(w.tree.root, "f");
+    // Of each but the last a part is overwritten, and what lives of one lies in pieces all over it.
+    let old: Vec<_> = (0..5).map(|n| w.write(f, n << 20, 1 << 20)).collect();
+    for (n, dead) in [300, 600, 500, 900].into_iter().enumerate() {
+        w.write(f, ((n as u64) << 20) + (60 << 10), dead << 10);
+    }
+    let ids = |kib: u64, below| choose(&w, kib << 10, below).ids().into_iter().collect::<Vec<_>>();
+    assert_eq!(ids(10_000, 1000), old[..4]);
+    assert_eq!(ids(10_000, 600), old[1..4]);
+    assert_eq!(ids(124 + 424, 1000), [old[1], old[3]]);
+    assert_eq!(ids(124 + 423, 1000), [old[3]]);
+    assert_eq!(ids(123, 1000), []);
+    assert_eq!(choose(&w, 600 << 10, 1000).live(), (124 + 424) << 10);
 }
 
 #[test]
@@ -95,7 +123,7 @@ fn members_of_packs_are_worn_as_far_as_they_and_their_packs_are() {
     let f = w.file(w.tree.root, "f");
     let members: Vec<_> = (0..4).map(|n| w.write_inline(f, n * 16384, 16384)).collect();
     let found = read::gather_staged(&w.kv, read::PackBounds { bytes_max: 4 << 20, members_max: 512 }).unwrap().unwrap().unwrap();
-    assert_eq!(gather(&w, Cursor::default(), WornBounds { live_below: 1001, ..ALL }), Worn::none(), "staged bytes wait for their pack");
+    assert_eq!(choose(&w, u64::MAX, 1001).ids().len(), 0, "staged bytes wait for their pack");
     let p = w.pack_of(&found);
     w.run(Command::Pack(p));
     // Each member is overwritten but for a quarter: the pack counts them whole.

@@ -121,6 +121,11 @@ impl Service {
         self.core.worn_bytes()
     }
 
+    /// Bytes that rewriting has copied since the start.
+    pub fn rewritten_bytes(&self) -> u64 {
+        self.core.metrics.worn_bytes.get()
+    }
+
     /// Ranges of stripe ids that no session may publish any more, and the stamp of this answer.
     pub fn closed_ranges(&self) -> MetaResult<(Stamp, Vec<StripeRange>)> {
         // Taken first, so that it claims no more than was looked at.

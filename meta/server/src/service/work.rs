@@ -25,7 +25,7 @@ use holdfast_objstore_proto::Code;
 use holdfast_objstore_proto::meta::Reply;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -60,8 +60,8 @@ pub(crate) struct Work {
     pub orphans: Orphans,
     pub stripes: Signal,
     packing: AtomicBool,
-    /// Room is short, and rewriting worn stripes found that nothing is to be gained by it.
-    worn_out: AtomicBool,
+    /// Rewriting worn stripes gives nothing while no more than this is dead.
+    worn_rest: AtomicU64,
     /// A session ended: its ranges are closed.
     pub ranges: Signal,
     /// Space is short: what was retired is to be deleted now.
@@ -78,7 +78,7 @@ impl Default for Work {
             orphans: Orphans::default(),
             stripes: Signal::default(),
             packing: AtomicBool::new(false),
-            worn_out: AtomicBool::new(false),
+            worn_rest: AtomicU64::new(0),
             ranges: Signal::default(),
             hurry: Signal::default(),
             worn: Signal::default(),
@@ -140,11 +140,6 @@ impl Work {
         self.hurry.notify();
         self.stripes.notify();
         self.worn.notify();
-    }
-
-    /// Whether rewriting worn stripes is given up for now.
-    pub(crate) fn is_worn_out(&self) -> bool {
-        self.worn_out.load(Ordering::Relaxed)
     }
 
     fn stopping(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Room that rewriting needs to begin with: users' writes leave some while stripes are worn.
 //!
-//! What always holds: users' writes stop short of the last part of the room only while rewriting worn stripes will give some back, and for
-//! [`super::Config::full_wait`] at the most; without anything worn they may use all of it. The cluster's own writes do not come here.
+//! What always holds: users' writes stop short of the last part of the room only while rewriting worn stripes gives some back, in the order
+//! in which they came; without anything worn they may use all of it but what each OSD keeps. The cluster's own writes do not come here.
 
 use super::Cluster;
 use crate::StripeWrite;
@@ -32,11 +32,21 @@ impl Cluster {
     /// Lets a write through when it leaves room enough to rewrite with.
     pub(crate) async fn headroom(&self, write: &StripeWrite) -> Taken {
         let bytes = write.data.iter().map(|d| d.len() as u64).sum();
-        let mut until = None;
+        let at_once = write.background || self.turn.try_lock().is_ok() && self.leaves_headroom(write, bytes);
+        if !at_once {
+            self.wait_for_headroom(write, bytes).await;
+        }
+        self.writing.fetch_add(bytes, Ordering::Relaxed);
+        Taken { writing: self.writing.clone(), bytes }
+    }
+
+    async fn wait_for_headroom(&self, write: &StripeWrite, bytes: u64) {
+        let since = Instant::now();
+        let _turn = self.turn.lock().await;
         while !self.leaves_headroom(write, bytes) {
             let Some(returning) = self.returning.get().filter(|r| r.worn() > 0) else { break };
             let now = Instant::now();
-            let until = *until.get_or_insert(now + self.config.full_wait);
+            let until = self.patience(&**returning, since, now);
             if now >= until {
                 break;
             }
@@ -49,12 +59,10 @@ impl Cluster {
                 () = tokio::time::sleep(LOOK_AGAIN.min(until - now)) => {}
             }
         }
-        self.writing.fetch_add(bytes, Ordering::Relaxed);
-        Taken { writing: self.writing.clone(), bytes }
     }
 
     fn leaves_headroom(&self, write: &StripeWrite, bytes: u64) -> bool {
-        if write.background || self.returning.get().is_none() {
+        if self.returning.get().is_none() {
             return true;
         }
         let space = self.usable_space(write.code);

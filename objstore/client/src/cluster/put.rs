@@ -181,7 +181,7 @@ impl Cluster {
             epoch: write.epoch,
             hint: write.hint,
         };
-        ShardPut { head, data: data.clone(), crcs: crcs.clone() }
+        ShardPut { head, data: data.clone(), crcs: crcs.clone(), background: write.background }
     }
 
     /// How long to wait for the slowest before the quorum is enough.

@@ -52,7 +52,7 @@ impl Cluster {
                 epoch: SessionEpoch(r.task),
                 hint,
             };
-            let put = ShardPut { head, data, crcs };
+            let put = ShardPut { head, data, crcs, background: false };
             for home in self.homes_for(&record, shard).into_iter().take(HOMES_MAX) {
                 match place_shard(&home, &put).await {
                     Ok(()) => {

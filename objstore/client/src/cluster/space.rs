@@ -7,15 +7,16 @@
 use super::Cluster;
 use crate::UsableSpace;
 use holdfast_objstore_proto::Code;
+use holdfast_objstore_proto::shard::OsdSpace;
 use smallvec::SmallVec;
 
 impl Cluster {
     pub(crate) fn usable_space(&self, code: Code) -> UsableSpace {
-        let spaces: SmallVec<[_; 16]> =
+        let spaces: SmallVec<[OsdSpace; 16]> =
             self.slots().list.iter().filter(|s| s.failure().is_none() && !s.leaving()).map(|s| s.service.space()).collect();
         let Some(code) = code.narrowed(spaces.len()) else { return UsableSpace::default() };
-        let usable = |each: SmallVec<[u64; 16]>| code.k as u64 * shard_bytes_max(each, code.n());
-        UsableSpace { total: usable(spaces.iter().map(|s| s.total).collect()), free: usable(spaces.iter().map(|s| s.free).collect()) }
+        let usable = |of: fn(&OsdSpace) -> u64| code.k as u64 * shard_bytes_max(spaces.iter().map(of).collect(), code.n());
+        UsableSpace { total: usable(|s| s.total), free: usable(|s| s.free), free_own: usable(|s| s.free_own) }
     }
 }
 

@@ -32,6 +32,8 @@ pub struct State {
     pub put_takes: Duration,
     pub get_takes: Duration,
     pub flush_takes: Duration,
+    /// Cleaning is behind: it has made so many steps, and who paces waits.
+    pub cleaning: Option<u64>,
     pub free: u64,
     pub total: u64,
     pub puts: u64,
@@ -202,7 +204,17 @@ impl ShardService for MemOsd {
 
     fn space(&self) -> OsdSpace {
         let s = self.state.lock();
-        OsdSpace { total: s.total, live: s.total - s.free, used: s.total - s.free, free: s.free, debt: 0 }
+        OsdSpace { total: s.total, live: s.total - s.free, used: s.total - s.free, free: s.free, free_own: s.free, debt: s.cleaning.is_some() as u64 }
+    }
+    fn pace(&self, _: u64) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            while self.state.lock().cleaning.is_some() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        })
+    }
+    fn steps(&self) -> u64 {
+        self.state.lock().cleaning.unwrap_or(0)
     }
 
     fn failure(&self) -> Option<String> {

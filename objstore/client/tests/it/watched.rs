@@ -4,7 +4,7 @@ use crate::mem_osd::MemOsd;
 use holdfast_objstore_base::budget::Budget;
 use holdfast_objstore_client::conformance::{expect, stripe};
 use holdfast_objstore_client::{Cluster, Config, Objects, Watched};
-use holdfast_objstore_proto::Code;
+use holdfast_objstore_proto::{Code, OsdId};
 use holdfast_objstore_proto::shard::ShardService;
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,4 +71,38 @@ async fn a_slow_osd_is_told_and_stays() {
     assert!(watched[3].slowest() >= Duration::from_secs(1));
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(watched[3].failure().is_none() && watched[3].slowest() == Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_osd_that_hangs_while_it_cleans_is_given_up_and_writers_go_on_with_the_others() {
+    let (osds, watched, cluster) = rig();
+    look(&watched);
+    osds[2].state.lock().cleaning = Some(7);
+    let begun = tokio::time::Instant::now();
+    let meta = cluster.write(stripe(1, Code::new(4, 2), 300_000)).await.unwrap();
+    assert!(begun.elapsed() < PATIENCE * 2, "a bounded wait: {:?}", begun.elapsed());
+    assert!(watched[2].failure().is_some() && meta.missing == 0 && !meta.osds.contains(&OsdId(2)));
+    assert!(watched.iter().enumerate().all(|(i, w)| i == 2 || w.failure().is_none()));
+    let begun = tokio::time::Instant::now();
+    cluster.write(stripe(2, Code::new(4, 2), 300_000)).await.unwrap();
+    assert_eq!(begun.elapsed(), Duration::ZERO, "nobody waits for it again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_osd_whose_cleaning_gets_on_is_waited_for_and_stays() {
+    let (osds, watched, cluster) = rig();
+    look(&watched);
+    osds[2].state.lock().cleaning = Some(0);
+    let writing = tokio::spawn({
+        let cluster = cluster.clone();
+        async move { cluster.write(stripe(1, Code::new(4, 2), 300_000)).await.unwrap() }
+    });
+    for step in 1..20 {
+        tokio::time::sleep(PATIENCE / 2).await;
+        osds[2].state.lock().cleaning = Some(step);
+    }
+    assert!(!writing.is_finished() && watched[2].failure().is_none());
+    osds[2].state.lock().cleaning = None;
+    assert_eq!(writing.await.unwrap().missing, 0);
+    assert!(watched[2].failure().is_none() && watched[2].slowest() == Duration::ZERO);
 }

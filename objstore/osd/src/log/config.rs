@@ -14,6 +14,8 @@ pub struct Config {
     pub segments_max: u32,
     /// Of those, how many only [`super::Append::urgent`] records may go on to.
     pub segments_reserve: u32,
+    /// Before the reserve, how many are left to [`super::Need::Background`] records.
+    pub segments_background: u32,
     /// Of the reserve, how many only [`super::Append::cleaning`] records may go on to.
     pub segments_cleaning: u32,
     /// Segment files to have ready beyond the next one, so that a device which others fill up leaves this log so much room. Once the
@@ -50,6 +52,7 @@ impl Config {
             segment_bytes: 64 * MIB,
             segments_max: u32::MAX,
             segments_reserve: 0,
+            segments_background: 0,
             segments_cleaning: 0,
             segments_ahead: 0,
             cache_bytes: 32 * MIB,
@@ -68,7 +71,7 @@ impl Config {
         if !self.segment_bytes.is_multiple_of(block) || !(64 << 10..=16 << 30).contains(&self.segment_bytes) {
             return Err(Error::Refused(format!("a segment of {} bytes is not whole blocks between 64 KiB and 16 GiB", self.segment_bytes)));
         }
-        if self.segments_max <= self.segments_reserve || self.segments_reserve < self.segments_cleaning {
+        if self.segments_max as u64 <= self.segments_reserve as u64 + self.segments_background as u64 || self.segments_reserve < self.segments_cleaning {
             return Err(Error::Refused("no segment is left beside the reserve".into()));
         }
         Ok(())
@@ -77,7 +80,8 @@ impl Config {
     /// Segments that a record of this need leaves to others.
     pub(super) fn kept(&self, need: Need) -> u32 {
         match need {
-            Need::Ordinary => self.segments_reserve,
+            Need::Ordinary => self.segments_reserve + self.segments_background,
+            Need::Background => self.segments_reserve,
             Need::Urgent => self.segments_cleaning,
             Need::Cleaning => 0,
         }

@@ -187,6 +187,8 @@ pub struct Space {
     pub segments_free: u32,
     /// Segments that ordinary appends may have in service at once.
     pub segments_normal: u32,
+    /// Segments that background appends may have in service beyond those.
+    pub segments_background: u32,
     /// The device had no room for another segment file when last tried, and fewer are ready than [`super::Config`] asks for.
     pub tight: bool,
 }
@@ -334,6 +336,7 @@ impl Log {
             segments_cleaning: u32::try_from(segments_cleaning).unwrap_or(u32::MAX),
             segments_free: u32::try_from(segments_free).unwrap_or(u32::MAX),
             segments_normal: u32::try_from(normal).unwrap_or(u32::MAX),
+            segments_background: u32::try_from(st.limit(&self.0.config, Need::Background) as u64 - normal).unwrap_or(u32::MAX),
             tight: st.supply.starved && there < st.ahead(&self.0.config) as u64,
         }
     }

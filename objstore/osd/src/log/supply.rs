@@ -57,7 +57,7 @@ impl State {
     /// Segment files to have ready now.
     pub fn ahead(&self, config: &Config) -> usize {
         let half = self.segments.len() * 2 >= config.segments_max as usize;
-        config.segments_ahead.max(if half { config.segments_reserve } else { 0 }) as usize
+        config.segments_ahead.max(if half { config.kept(Need::Ordinary) } else { 0 }) as usize
     }
 
     /// Whether one more is to be made ready.

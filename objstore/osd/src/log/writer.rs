@@ -36,11 +36,13 @@ pub struct Append {
 }
 
 /// How far into the reserve of segments a record may go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Need {
-    /// Not at all.
+    /// Not at all, and not into what is kept before it.
     #[default]
     Ordinary,
+    /// Up to it: for copies that let records elsewhere die.
+    Background,
     /// For records that make room.
     Urgent,
     /// To its end: for copies that let a segment go.
@@ -249,7 +251,7 @@ impl State {
         self.alive()?;
         let config = &shared.config;
         let limit = self.limit(config, need);
-        if need == Need::Ordinary && self.segments.len() > limit {
+        if need <= Need::Background && self.segments.len() > limit {
             return self.refuse();
         }
         let may_roll = self.segments.len() < limit;
@@ -270,11 +272,11 @@ impl State {
     /// Blocks left in the active segment for such records.
     pub(super) fn room(&self, config: &super::Config, need: Need) -> u32 {
         let Some(active) = &self.active else { return 0 };
-        let normal = self.limit(config, Need::Ordinary);
         let room = config.segment_blocks() - 1 - active.next_block;
-        if need != Need::Ordinary {
+        if need > Need::Background {
             return room;
         }
+        let normal = self.limit(config, need);
         if self.segments.len() > normal {
             return 0;
         }

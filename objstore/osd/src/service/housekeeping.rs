@@ -176,7 +176,7 @@ impl Inner {
                 st.index.retired(life);
                 st.cleaning.given_back += 1;
                 drop(st);
-                self.eased.notify_waiters();
+                self.ease();
             }
         }
     }
@@ -222,7 +222,7 @@ struct Rings<'a>(&'a Inner);
 
 impl Drop for Rings<'_> {
     fn drop(&mut self) {
-        self.0.eased.notify_waiters();
+        self.0.ease();
     }
 }
 

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use tokio::sync::{Notify, Semaphore};
 
 /// Why an OSD could not be made or started; each is one sentence, and nothing was harmed.
@@ -120,6 +120,7 @@ impl Osd {
             housekeeper: Semaphore::new(1),
             pressing: AtomicU32::new(0),
             eased: Notify::new(),
+            steps: AtomicU64::new(0),
         };
         let osd = Osd(Arc::new(inner));
         osd.0.housekeep();
@@ -141,10 +142,14 @@ fn log_config(disk: &dyn Disk, log_dir: &Path, segment_bytes: u64, config: &Conf
     // are few, but never all.
     let few = segments_max < 16;
     let segments_reserve = segments_max.div_ceil(50).max(if few { 2 } else { 3 }).min(segments_max - 1);
+    // What is dead in stripes that are partly alive comes back only as those are rewritten: one of thirty-two, two at least, so that
+    // users cannot take the room it needs to begin with.
+    let segments_background = if few { 0 } else { (segments_max / 32).max(2) };
     Ok(log::Config {
         segment_bytes,
         segments_max,
         segments_reserve,
+        segments_background,
         segments_cleaning: (segments_reserve > 1) as u32,
         segments_ahead: 1,
         cache_bytes: config.cache_bytes,

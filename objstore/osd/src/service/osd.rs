@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tokio::sync::{Notify, Semaphore};
 
 /// One log of shards, running. Cloning shares it.
@@ -33,6 +33,8 @@ pub(super) struct Inner {
     pub pressing: AtomicU32,
     /// Rung when cleaning got on, gave a segment back, or ended.
     pub eased: Notify,
+    /// How often.
+    pub steps: AtomicU64,
 }
 
 pub(super) struct State {
@@ -83,6 +85,12 @@ impl Osd {
 }
 
 impl Inner {
+    /// Tells whoever waits for room that housekeeping got on.
+    pub fn ease(&self) {
+        self.steps.fetch_add(1, Ordering::Relaxed);
+        self.eased.notify_waiters();
+    }
+
     pub fn id(&self) -> OsdId {
         self.superblock.osd
     }
@@ -173,11 +181,16 @@ impl ShardService for Osd {
     fn space(&self) -> OsdSpace {
         let s = self.0.log.space();
         let live = self.0.state.lock().index.live_bytes;
-        OsdSpace { total: s.total, live, used: s.used, free: self.0.free_after_cleaning(&s, live), debt: self.0.debt() }
+        let (free, free_own) = (self.0.free_after_cleaning(&s, live), self.0.free_in_background(&s, live));
+        OsdSpace { total: s.total, live, used: s.used, free, free_own, debt: self.0.debt() }
     }
 
     fn pace(&self, bytes: u64) -> BoxFuture<'_, ()> {
         Box::pin(self.0.pace(bytes))
+    }
+
+    fn steps(&self) -> u64 {
+        self.0.steps.load(Ordering::Relaxed)
     }
 
     fn failure(&self) -> Option<String> {

@@ -3,7 +3,7 @@
 use super::index::{Entry, Key};
 use super::osd::{Inner, wait_for};
 use super::record::{KIND_SHARD, encode_shard};
-use crate::log::{Append, Appended};
+use crate::log::{Append, Appended, Need};
 use holdfast_objstore_base::failpoint;
 use holdfast_objstore_base::units::BLOCK;
 use holdfast_objstore_proto::SessionId;
@@ -73,7 +73,9 @@ impl Inner {
                 }
             }
         };
-        let append = Append::new(KIND_SHARD, encode_shard(&put.head)).payload(put.data.clone()).crcs(put.crcs.clone());
+        let need = if put.background { Need::Background } else { Need::Ordinary };
+        let (meta, crcs) = (encode_shard(&put.head).into(), Some(put.crcs.clone()));
+        let append = Append { kind: KIND_SHARD, meta, payload: put.data.clone(), crcs, need };
         let (this, fenced) = (self.clone(), Arc::new(AtomicBool::new(false)));
         let (late, session) = (fenced.clone(), put.head.session);
         let appended = self.log.append_then(append, move |appended| {

@@ -81,7 +81,7 @@ pub fn shard(key: ShardKey, version: u64, blocks: usize) -> ShardPut {
         epoch: SessionEpoch(6),
         hint: Hint { bucket: 7, inode: InodeId(8), chunk: 9 },
     };
-    ShardPut { head, data, crcs }
+    ShardPut { head, data, crcs, background: false }
 }
 
 pub async fn put(osd: &Osd, counter: u64, blocks: usize) {

@@ -27,7 +27,7 @@ fn shard(n: u64, blocks: usize) -> ShardPut {
         epoch: SessionEpoch(1),
         hint: Hint::default(),
     };
-    ShardPut { head, crcs: block_crcs(&data).into(), data }
+    ShardPut { head, crcs: block_crcs(&data).into(), data, background: false }
 }
 
 #[test]

@@ -48,6 +48,8 @@ pub struct PackWrite {
 pub struct Room {
     pub total: u64,
     pub free: u64,
+    /// What the packer itself may still write: with what is kept from users.
+    pub own: u64,
 }
 
 /// The object cluster, as the packer uses it.

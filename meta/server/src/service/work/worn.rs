@@ -1,22 +1,27 @@
 //! Rewriting worn stripes: what lives of stripes that overwrites have mostly killed is copied into new ones, so that the old end whole.
 //!
 //! What always holds: nothing is rewritten while there is room and more than half of what is stored lives, so debt is at most as much again as
-//! the data; when room is short, stripes that are deader than the average go first, for they give most for the work, and ever fuller ones
-//! until nothing is to be gained. A copy is durable before it is committed, and the commit moves only runs that are still where they
-//! were copied from.
-//! What it leaves out: which maps to look at (`meta/core`'s passes); slowing writers meanwhile (the object cluster's pace).
+//! the data. A pass begins with a choice: the deadest stripes, for they give most for the work, and no more of them than there is room to
+//! copy; only users' writes on the way keep one of them from ending with the pass. A copy is durable before it is committed, and the
+//! commit moves only runs that are still where they were copied from.
+//! What it leaves out: which maps to look at (`meta/core`'s passes); slowing writers meanwhile (the object cluster's pace); keeping users
+//! out of the room that copies need (the OSDs').
 
 use super::super::core::Core;
 use super::packs::{Fault, PackWrite, Packer, READS_AT_ONCE};
 use futures::future::join_all;
-use holdfast_meta_core::read::{self, Cursor, Stats, WornBounds, WornRun};
+use holdfast_meta_core::read::{self, Cursor, Stats, Victims, WornBounds, WornRun};
 use holdfast_objstore_base::units::BLOCK;
+use holdfast_objstore_proto::StripeId;
 use holdfast_objstore_proto::meta::{Command, Relocate, Reply, Run};
 use holdfast_objstore_proto::stripe::STRIPE_BYTES_MAX;
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 /// Pieces of maps one look takes.
 const PIECES: usize = 4096;
+/// Records of stripes one look takes.
+const STRIPES: usize = 1024;
 /// Runs of one new stripe: 4 KiB each fill it.
 const RUNS: usize = 1024;
 /// Looks for one new stripe.
@@ -25,21 +30,40 @@ const LOOKS_MAX: usize = 64;
 const WORN: u32 = 500;
 /// Above this much life a stripe is never worth its rewriting.
 const WORN_MAX: u32 = 970;
-/// Room is short when less than one part of this many is free.
-const SHORT_PARTS: u64 = 8;
+/// Room is short when less than one part of this many is free: stripes deader than the average are rewritten …
+const SHORT_PARTS: u64 = 12;
+/// … and with less than this, whatever gives anything.
+const TIGHT_PARTS: u64 = 24;
+/// Of a new stripe, when larger ones find no room.
+const COPY_BYTES_MIN: u64 = 256 << 10;
 /// Less than a part of this many of what is stored is not worth a pass.
 const WORTH_PARTS: u64 = 64;
 
 /// Where the pass under way is, and what came of the last one.
-#[derive(Default)]
 pub(super) struct Worn {
+    pass: Option<Pass>,
+    /// What was dead when a pass gave nothing, and how much alive its stripes might be: only more is a reason to begin anew.
+    rest: Option<(u64, u32)>,
+    /// Of a new stripe, at most.
+    bytes_max: u64,
+}
+
+/// Over all maps, for the stripes that were chosen.
+struct Pass {
     cursor: Cursor,
-    /// Runs moved in this pass.
+    /// How much alive they might be.
+    below: u32,
+    victims: BTreeSet<StripeId>,
+    /// What lives of them and is not copied yet.
+    left: u64,
+    /// Runs moved.
     moved: u64,
-    /// Raised by a pass that moved nothing while room was short.
-    floor: u32,
-    /// What was dead when the last floor gave nothing: only more than that is a reason to begin anew.
-    rest: Option<u64>,
+}
+
+impl Default for Worn {
+    fn default() -> Self {
+        Self { pass: None, rest: None, bytes_max: STRIPE_BYTES_MAX as u64 }
+    }
 }
 
 /// What rewriting could give back, if it is worth a pass.
@@ -51,10 +75,11 @@ fn worth(s: &Stats) -> u64 {
 impl Core {
     /// Bytes that rewriting is about to give back while room is short.
     pub(crate) fn worn_bytes(&self) -> u64 {
-        if !self.work.packs() || self.work.is_worn_out() {
+        if !self.work.packs() {
             return 0;
         }
-        self.view(|kv| read::stats(kv)).map_or(0, |s| worth(&s))
+        let dead = self.view(|kv| read::stats(kv)).map_or(0, |s| worth(&s));
+        if dead > self.work.worn_rest.load(Ordering::Relaxed) { dead } else { 0 }
     }
 }
 
@@ -63,14 +88,18 @@ impl Packer {
     pub(super) fn worn_below(&self) -> Option<u32> {
         let stats = self.core.view(|kv| read::stats(kv)).ok()?;
         let dead = worth(&stats);
-        if dead == 0 || self.worn.rest.is_some_and(|rest| dead <= rest + STRIPE_BYTES_MAX as u64) {
-            return None;
-        }
-        if !self.is_short() {
-            return (dead * 2 > stats.bytes).then_some(WORN);
-        }
-        let average = (stats.bytes.saturating_sub(dead) as u128 * 1000 / stats.bytes.max(1) as u128) as u32;
-        Some(average.max(self.worn.floor).clamp(WORN, WORN_MAX))
+        let below = match self.store.room() {
+            _ if dead == 0 => return None,
+            room if room.free < room.total / TIGHT_PARTS => WORN_MAX,
+            room if room.free < room.total / SHORT_PARTS => {
+                let live = stats.bytes.saturating_sub(dead) as u128;
+                ((live * 1000 / stats.bytes.max(1) as u128) as u32).clamp(WORN, WORN_MAX)
+            }
+            _ if dead * 2 > stats.bytes => WORN,
+            _ => return None,
+        };
+        let rests = self.worn.rest.is_some_and(|(was, as_far_as)| below <= as_far_as && dead <= was + STRIPE_BYTES_MAX as u64);
+        (!rests).then_some(below)
     }
 
     fn is_short(&self) -> bool {
@@ -81,58 +110,59 @@ impl Packer {
     /// Rewrites as long as there is need; what is staged has its turn in between.
     pub(super) async fn rewrite_worn(&mut self) -> Result<(), Fault> {
         while let Some(below) = self.worn_below() {
-            let (runs, next) = self.gather_worn(below)?;
-            if !runs.1.is_empty() {
-                self.rewrite(runs).await?;
+            if self.worn.pass.as_ref().is_none_or(|p| p.below < below) {
+                self.worn.pass = Some(self.begin_pass(below).await?);
             }
-            match next {
-                Some(next) => self.worn.cursor = next,
-                None => self.end_pass(below),
+            let Some(pass) = &self.worn.pass else { break };
+            let (found, runs, next) = self.gather_worn(pass)?;
+            if !runs.is_empty() {
+                self.rewrite(found, runs).await?;
+            }
+            match (&mut self.worn.pass, next) {
+                (Some(pass), Some(next)) if pass.left > 0 => pass.cursor = next,
+                _ => self.end_pass(),
             }
             self.drain_if_due().await?;
             tokio::task::yield_now().await;
         }
-        if self.worn.rest.is_some() && !self.is_short() {
-            (self.worn.rest, self.worn.floor) = (None, 0);
-            self.core.work.worn_out.store(false, Ordering::Relaxed);
-        }
         Ok(())
     }
 
-    /// A pass that moved something is followed by another like it; one that did not, by a stricter one, or by a rest.
-    fn end_pass(&mut self, below: u32) {
-        self.worn.cursor = Cursor::default();
-        let moved = std::mem::take(&mut self.worn.moved);
-        self.core.metrics.worn_passes.inc();
-        if moved > 0 {
-            (self.worn.floor, self.worn.rest) = (0, None);
-            self.core.work.worn_out.store(false, Ordering::Relaxed);
-        } else if below < WORN_MAX && self.is_short() {
-            self.worn.floor = (below + 1000).div_ceil(2).min(WORN_MAX);
-        } else {
-            self.worn.rest = Some(self.core.view(|kv| read::stats(kv)).map_or(u64::MAX / 2, |s| s.dead_bytes()));
-            self.core.work.worn_out.store(true, Ordering::Relaxed);
+    /// Chooses what to rewrite: no more than finds room even if users take half of theirs meanwhile.
+    async fn begin_pass(&self, below: u32) -> Result<Pass, Fault> {
+        let room = self.store.room();
+        let live_max = (room.own.saturating_sub(room.free / 2) / 4 * 3).max(STRIPE_BYTES_MAX as u64);
+        let (mut victims, mut after) = (Victims::new(live_max, below), None);
+        while let Some(next) = self.core.view(|kv| read::choose_worn(kv, after, STRIPES, &mut victims))? {
+            after = Some(next);
+            tokio::task::yield_now().await;
         }
+        Ok(Pass { cursor: Cursor::default(), below, victims: victims.ids(), left: victims.live(), moved: 0 })
     }
 
-    /// Runs for one new stripe, as many as fit, and where to go on.
-    #[expect(clippy::type_complexity, reason = "the bucket and its code go with the runs, to one caller")]
-    fn gather_worn(&self, below: u32) -> Result<((read::Worn, Vec<WornRun>), Option<Cursor>), Fault> {
-        let (mut cursor, mut bytes) = (self.worn.cursor, 0);
+    /// A pass that moved something is followed by another; one that did not, by a rest.
+    fn end_pass(&mut self) {
+        let Some(pass) = self.worn.pass.take() else { return };
+        self.core.metrics.worn_passes.inc();
+        let dead = self.core.view(|kv| read::stats(kv)).map_or(u64::MAX / 2, |s| s.dead_bytes());
+        self.worn.rest = (pass.moved == 0).then_some((dead, pass.below));
+        // Whoever waits for it is told only when nothing at all is to be gained.
+        let rest = if pass.moved == 0 && pass.below == WORN_MAX { dead + STRIPE_BYTES_MAX as u64 } else { 0 };
+        self.core.work.worn_rest.store(rest, Ordering::Relaxed);
+    }
+
+    /// Runs for one new stripe, as many as fit, of what they are, and where to go on.
+    fn gather_worn(&self, pass: &Pass) -> Result<(read::Worn, Vec<WornRun>, Option<Cursor>), Fault> {
+        let (mut cursor, mut bytes) = (pass.cursor, 0);
         let mut runs: Vec<WornRun> = Vec::new();
         let mut first: Option<read::Worn> = None;
         for _ in 0..LOOKS_MAX {
-            let bounds = WornBounds {
-                bytes_max: STRIPE_BYTES_MAX as u64 - bytes,
-                runs_max: RUNS - runs.len(),
-                pieces_max: PIECES,
-                live_below: below,
-            };
-            let mut found = self.core.view(|kv| read::gather_worn(kv, cursor, bounds))?;
+            let bounds = WornBounds { bytes_max: self.worn.bytes_max - bytes, runs_max: RUNS - runs.len(), pieces_max: PIECES };
+            let mut found = self.core.view(|kv| read::gather_worn(kv, cursor, bounds, &pass.victims))?;
             let next = found.next;
             if !found.runs.is_empty() {
                 if first.as_ref().is_some_and(|f| f.bucket != found.bucket) {
-                    return Ok(((first.expect("just seen"), runs), Some(cursor)));
+                    break;
                 }
                 bytes += found.bytes;
                 runs.append(&mut found.runs);
@@ -140,17 +170,18 @@ impl Packer {
             }
             match next {
                 Some(next) => cursor = next,
-                None => return Ok(((first.unwrap_or_else(read::Worn::none), runs), None)),
+                None => return Ok((first.unwrap_or_else(read::Worn::none), runs, None)),
             }
-            if bytes >= STRIPE_BYTES_MAX as u64 || runs.len() >= RUNS {
+            if bytes >= self.worn.bytes_max.min(pass.left) || runs.len() >= RUNS {
                 break;
             }
         }
-        Ok(((first.unwrap_or_else(read::Worn::none), runs), Some(cursor)))
+        Ok((first.unwrap_or_else(read::Worn::none), runs, Some(cursor)))
     }
 
     /// Copies the runs into one new stripe and commits it.
-    async fn rewrite(&mut self, (of, runs): (read::Worn, Vec<WornRun>)) -> Result<(), Fault> {
+    async fn rewrite(&mut self, of: read::Worn, runs: Vec<WornRun>) -> Result<(), Fault> {
+        let all: u64 = runs.iter().map(|r| r.run.len as u64).sum();
         let mut copied = Vec::with_capacity(runs.len());
         for some in runs.chunks(READS_AT_ONCE) {
             let reads = some.iter().map(|r| {
@@ -164,6 +195,9 @@ impl Packer {
                     Err(why) => tracing::debug!(stripe = %r.run.from, error = %why, "not rewritten"),
                 }
             }
+        }
+        if let Some(pass) = &mut self.worn.pass {
+            pass.left = pass.left.saturating_sub(all);
         }
         if copied.is_empty() {
             return Ok(());
@@ -181,12 +215,23 @@ impl Packer {
         let id = writer.stripe(&core).await?;
         let (session, epoch) = (writer.id, writer.epoch);
         let write = PackWrite { id, bucket: of.bucket, code: of.code, data, session, epoch };
-        let stripe = self.store.write(write).await.map_err(Fault::Later)?;
+        let written = self.store.write(write).await;
+        // A smaller one may find the room that this one does not.
+        let fits = if written.is_ok() { self.worn.bytes_max * 2 } else { at as u64 / 2 };
+        self.worn.bytes_max = fits.clamp(COPY_BYTES_MIN, STRIPE_BYTES_MAX as u64);
+        let stripe = match written {
+            Ok(stripe) => stripe,
+            Err(why) => {
+                // What it was made of is where it was.
+                self.worn.pass.iter_mut().for_each(|pass| pass.left += all);
+                return Err(Fault::Later(why));
+            }
+        };
         let relocate = Relocate { bucket: of.bucket, stripe, runs };
         let Reply::Packed { moved } = self.writer().await?.run(&core, Command::Relocate(relocate)).await? else {
             return Err(Fault::Later("Relocate answered something else".into()));
         };
-        self.worn.moved += moved as u64;
+        self.worn.pass.iter_mut().for_each(|pass| pass.moved += moved as u64);
         core.metrics.worn_bytes.inc_by(at as u64);
         if self.is_short() {
             core.work.hurry()

@@ -194,6 +194,27 @@ async fn writers_near_the_end_of_the_room_wait_for_cleaning_to_get_on_and_never_
 }
 
 #[tokio::test]
+async fn room_for_rewriting_is_left_where_users_find_none() {
+    let disk = rig();
+    let osd = open(&disk).await;
+    let mut n = 0;
+    while osd.put(shard(key(n), 0, 2)).await.is_ok() {
+        n += 1;
+    }
+    let s = osd.space();
+    assert!(s.free < SEGMENT && s.free_own >= s.free + SEGMENT, "{s:?}");
+    let mut copies = 0;
+    while osd.put(ShardPut { background: true, ..shard(key(n), 0, 2) }).await.is_ok() {
+        (n, copies) = (n + 1, copies + 1);
+    }
+    assert!(copies * 3 * 4096 > SEGMENT, "{copies} copies");
+    assert!(matches!(osd.put(shard(key(n), 0, 2)).await, Err(Error::Full { .. })));
+    // What the copies let go comes back.
+    osd.delete((0..n / 2).map(stripe).collect()).await.unwrap();
+    osd.put(shard(key(n), 0, 2)).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_device_without_any_room_left_is_cleaned_within_what_it_has() {
     let disk = rig();
     let osd = open(&disk).await;
