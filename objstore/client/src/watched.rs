@@ -64,7 +64,14 @@ impl Drop for Call<'_> {
 impl Watched {
     /// `patience`: how long one call may take before the OSD is given up.
     pub fn new(inner: Arc<dyn ShardService>, patience: Duration) -> Arc<Watched> {
-        Arc::new(Watched { inner, patience, given_up: OnceLock::new(), told: Notify::new(), calls: Mutex::default(), pacing: Mutex::default() })
+        Arc::new(Watched {
+            inner,
+            patience,
+            given_up: OnceLock::new(),
+            told: Notify::new(),
+            calls: Mutex::default(),
+            pacing: Mutex::default(),
+        })
     }
 
     /// How long the oldest call under way has taken, or cleaning that somebody waits for has made no step.

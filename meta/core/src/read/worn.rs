@@ -230,7 +230,12 @@ fn next_chunk(kv: &dyn KvRead, from: Cursor) -> Result<Option<(InodeId, u32)>, S
 }
 
 /// Runs on the chosen stripes from `from` on.
-pub fn gather_worn(kv: &dyn KvRead, from: Cursor, bounds: WornBounds, victims: &BTreeSet<StripeId>) -> Result<MetaResult<Worn>, StateError> {
+pub fn gather_worn(
+    kv: &dyn KvRead,
+    from: Cursor,
+    bounds: WornBounds,
+    victims: &BTreeSet<StripeId>,
+) -> Result<MetaResult<Worn>, StateError> {
     let bounds = WornBounds { runs_max: bounds.runs_max.clamp(1, RUNS_MAX), bytes_max: bounds.bytes_max.max(1), ..bounds };
     let mut pass = Pass { kv, bounds, victims, known: HashMap::new(), worn: Worn::none(), looked: 0 };
     let (mut at, mut inode): (Cursor, Option<(InodeId, Option<Inode>)>) = (from, None);

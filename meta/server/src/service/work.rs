@@ -25,7 +25,7 @@ use holdfast_objstore_proto::Code;
 use holdfast_objstore_proto::meta::Reply;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -60,8 +60,8 @@ pub(crate) struct Work {
     pub orphans: Orphans,
     pub stripes: Signal,
     packing: AtomicBool,
-    /// Rewriting worn stripes gives nothing while no more than this is dead.
-    worn_rest: AtomicU64,
+    /// While rewriting worn stripes gives nothing.
+    worn_rest: worn::Rest,
     /// A session ended: its ranges are closed.
     pub ranges: Signal,
     /// Space is short: what was retired is to be deleted now.
@@ -78,7 +78,7 @@ impl Default for Work {
             orphans: Orphans::default(),
             stripes: Signal::default(),
             packing: AtomicBool::new(false),
-            worn_rest: AtomicU64::new(0),
+            worn_rest: worn::Rest::default(),
             ranges: Signal::default(),
             hurry: Signal::default(),
             worn: Signal::default(),

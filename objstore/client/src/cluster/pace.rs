@@ -6,8 +6,8 @@
 use super::Cluster;
 use crate::{Returning, StripeWrite};
 use futures::future::join_all;
-use parking_lot::Mutex;
 use holdfast_objstore_proto::stripe::shard_bytes;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;

@@ -204,7 +204,14 @@ impl ShardService for MemOsd {
 
     fn space(&self) -> OsdSpace {
         let s = self.state.lock();
-        OsdSpace { total: s.total, live: s.total - s.free, used: s.total - s.free, free: s.free, free_own: s.free, debt: s.cleaning.is_some() as u64 }
+        OsdSpace {
+            total: s.total,
+            live: s.total - s.free,
+            used: s.total - s.free,
+            free: s.free,
+            free_own: s.free,
+            debt: s.cleaning.is_some() as u64,
+        }
     }
     fn pace(&self, _: u64) -> BoxFuture<'_, ()> {
         Box::pin(async move {

@@ -4,8 +4,8 @@ use crate::mem_osd::MemOsd;
 use holdfast_objstore_base::budget::Budget;
 use holdfast_objstore_client::conformance::{expect, stripe};
 use holdfast_objstore_client::{Cluster, Config, Objects, Watched};
-use holdfast_objstore_proto::{Code, OsdId};
 use holdfast_objstore_proto::shard::ShardService;
+use holdfast_objstore_proto::{Code, OsdId};
 use std::sync::Arc;
 use std::time::Duration;
 

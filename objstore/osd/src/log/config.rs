@@ -71,7 +71,9 @@ impl Config {
         if !self.segment_bytes.is_multiple_of(block) || !(64 << 10..=16 << 30).contains(&self.segment_bytes) {
             return Err(Error::Refused(format!("a segment of {} bytes is not whole blocks between 64 KiB and 16 GiB", self.segment_bytes)));
         }
-        if self.segments_max as u64 <= self.segments_reserve as u64 + self.segments_background as u64 || self.segments_reserve < self.segments_cleaning {
+        if self.segments_max as u64 <= self.segments_reserve as u64 + self.segments_background as u64
+            || self.segments_reserve < self.segments_cleaning
+        {
             return Err(Error::Refused("no segment is left beside the reserve".into()));
         }
         Ok(())

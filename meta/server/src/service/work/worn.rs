@@ -15,8 +15,8 @@ use holdfast_objstore_base::units::BLOCK;
 use holdfast_objstore_proto::StripeId;
 use holdfast_objstore_proto::meta::{Command, Relocate, Reply, Run};
 use holdfast_objstore_proto::stripe::STRIPE_BYTES_MAX;
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
 
 /// Pieces of maps one look takes.
 const PIECES: usize = 4096;
@@ -34,6 +34,8 @@ const WORN_MAX: u32 = 970;
 const SHORT_PARTS: u64 = 12;
 /// … and with less than this, whatever gives anything.
 const TIGHT_PARTS: u64 = 24;
+/// Also with less than this, in which users' writes may wait already.
+const TIGHT_BYTES: u64 = 16 << 20;
 /// Of a new stripe, when larger ones find no room.
 const COPY_BYTES_MIN: u64 = 256 << 10;
 /// Less than a part of this many of what is stored is not worth a pass.
@@ -42,10 +44,21 @@ const WORTH_PARTS: u64 = 64;
 /// Where the pass under way is, and what came of the last one.
 pub(super) struct Worn {
     pass: Option<Pass>,
-    /// What was dead when a pass gave nothing, and how much alive its stripes might be: only more is a reason to begin anew.
-    rest: Option<(u64, u32)>,
     /// Of a new stripe, at most.
     bytes_max: u64,
+}
+
+/// After a pass that gave nothing: the least that was dead since, and how much alive its stripes might be. Only more is a reason to begin anew.
+#[derive(Default)]
+pub(crate) struct Rest(Mutex<Option<(u64, u32)>>);
+
+impl Rest {
+    fn holds(&self, dead: u64, below: u32) -> bool {
+        let mut rest = self.0.lock();
+        let Some((least, as_far_as)) = &mut *rest else { return false };
+        *least = dead.min(*least);
+        below <= *as_far_as && dead <= *least + STRIPE_BYTES_MAX as u64
+    }
 }
 
 /// Over all maps, for the stripes that were chosen.
@@ -62,7 +75,7 @@ struct Pass {
 
 impl Default for Worn {
     fn default() -> Self {
-        Self { pass: None, rest: None, bytes_max: STRIPE_BYTES_MAX as u64 }
+        Self { pass: None, bytes_max: STRIPE_BYTES_MAX as u64 }
     }
 }
 
@@ -79,7 +92,7 @@ impl Core {
             return 0;
         }
         let dead = self.view(|kv| read::stats(kv)).map_or(0, |s| worth(&s));
-        if dead > self.work.worn_rest.load(Ordering::Relaxed) { dead } else { 0 }
+        if self.work.worn_rest.holds(dead, WORN_MAX) { 0 } else { dead }
     }
 }
 
@@ -90,7 +103,7 @@ impl Packer {
         let dead = worth(&stats);
         let below = match self.store.room() {
             _ if dead == 0 => return None,
-            room if room.free < room.total / TIGHT_PARTS => WORN_MAX,
+            room if room.free < (room.total / TIGHT_PARTS).max(TIGHT_BYTES) => WORN_MAX,
             room if room.free < room.total / SHORT_PARTS => {
                 let live = stats.bytes.saturating_sub(dead) as u128;
                 ((live * 1000 / stats.bytes.max(1) as u128) as u32).clamp(WORN, WORN_MAX)
@@ -98,13 +111,12 @@ impl Packer {
             _ if dead * 2 > stats.bytes => WORN,
             _ => return None,
         };
-        let rests = self.worn.rest.is_some_and(|(was, as_far_as)| below <= as_far_as && dead <= was + STRIPE_BYTES_MAX as u64);
-        (!rests).then_some(below)
+        (!self.core.work.worn_rest.holds(dead, below)).then_some(below)
     }
 
     fn is_short(&self) -> bool {
         let room = self.store.room();
-        room.free < room.total / SHORT_PARTS
+        room.free < (room.total / SHORT_PARTS).max(TIGHT_BYTES)
     }
 
     /// Rewrites as long as there is need; what is staged has its turn in between.
@@ -145,10 +157,7 @@ impl Packer {
         let Some(pass) = self.worn.pass.take() else { return };
         self.core.metrics.worn_passes.inc();
         let dead = self.core.view(|kv| read::stats(kv)).map_or(u64::MAX / 2, |s| s.dead_bytes());
-        self.worn.rest = (pass.moved == 0).then_some((dead, pass.below));
-        // Whoever waits for it is told only when nothing at all is to be gained.
-        let rest = if pass.moved == 0 && pass.below == WORN_MAX { dead + STRIPE_BYTES_MAX as u64 } else { 0 };
-        self.core.work.worn_rest.store(rest, Ordering::Relaxed);
+        *self.core.work.worn_rest.0.lock() = (pass.moved == 0).then_some((dead, pass.below));
     }
 
     /// Runs for one new stripe, as many as fit, of what they are, and where to go on.
