@@ -418,9 +418,10 @@ impl Game {
             runs_max: 1 + self.rng.below(20) as usize,
             pieces_max: 1 + self.rng.below(60) as usize,
         };
-        let mut victims = read::Victims::new(CELL * (40 + self.rng.below(400)), 300 + self.rng.below(800) as u32);
+        let below = 300 + self.rng.below(800);
+        let mut victims = read::Victims::new(CELL * below, below as u32);
         let mut after = None;
-        while let Some(next) = read::choose_worn(&self.w.kv, after, 1 + self.rng.below(9) as usize, &mut victims).unwrap().unwrap() {
+        while let Some(next) = read::choose_worn(&self.w.kv, after, 1 + below as usize % 9, &mut victims).unwrap().unwrap() {
             after = Some(next);
         }
         let found = read::gather_worn(&self.w.kv, self.pass, bounds, &victims.ids()).unwrap().unwrap();

@@ -618,7 +618,7 @@ async fn worn_cuts(seed: u64) -> (u64, usize) {
         let mut number = round as u8 * 40;
         while service.worn_bytes() == 0 || rng.below(4) > 0 {
             let offset = rng.below(32) as usize * MIB / 4;
-            number += 1;
+            number = number.wrapping_add(1);
             want[offset..offset + MIB / 4].fill(number);
             a.lay(&store, ino, offset as u64, vec![number; MIB / 4]).await;
         }
