@@ -75,6 +75,57 @@ def test_the_log_survives_two_of_six_devices_and_no_stale_copy_is_believed(work)
         c.destroy()
 
 
+def test_the_log_follows_osds_that_are_replaced_added_and_removed(work):
+    c = six(work)
+    c.start()
+    disk = [os.path.join(work, f"disk{n}") for n in range(8)]
+
+    def known():
+        return {m["path"].removesuffix("/meta/wal"): m["role"] for m in c.status()["metadata"]["log"]}
+
+    def osd(*args):
+        return run(HOLDFAST, "admin", "osd", *args, "--data", c.data).stdout
+
+    try:
+        assert known() == dict(zip(disk, ["copy"] * 3 + ["spare"] * 3))
+        write(c, range(0, 4))
+        # One with a copy is replaced by a new one: what is answered relies on the old one no more.
+        said = osd("replace", "1", disk[6])
+        assert "osd.1 is new" in said and "relies on" not in said, said
+        shutil.rmtree(disk[1])
+        now = known()
+        assert disk[1] not in now and disk[6] in now and list(now.values()).count("copy") == 3, now
+        write(c, range(4, 8))
+        # One more comes, and one with a copy goes.
+        osd("add", disk[7])
+        assert disk[7] in known()
+        healthy(c)
+        osd("drain", "2")
+        assert disk[2] not in known()
+        wait_for("drained", lambda: [o["state"] for o in c.status()["osds"] if o["id"] == "osd.2"] == ["drained"], 120)
+        osd("remove", "2")
+        shutil.rmtree(disk[2])
+        now = known()
+        assert sorted(now) == sorted(disk[n] for n in (0, 3, 4, 5, 6, 7)) and list(now.values()).count("copy") == 3, now
+        write(c, range(8, 12))
+        healthy(c)
+        # Four of those that were there at first are gone, two of them by accident: as many as may be lost.
+        c.kill()
+        for n in (3, 4):
+            shutil.rmtree(disk[n])
+        c.dirs = [disk[n] for n in (0, 5, 6, 7)]
+        c.start()
+        check(c, range(0, 12))
+        wait_for("three copies", lambda: list(known().values()).count("copy") == 3)
+        # A folder that is made anew where it was counts again at once.
+        replaced_in_place(c, (3, 4))
+        wait_for("all known", lambda: sorted(known().values()) == ["copy"] * 3 + ["spare"] * 3)
+        healthy(c)
+        c.stop()
+    finally:
+        c.destroy()
+
+
 def test_too_few_devices_to_tell_which_copy_is_the_newest_are_refused(work):
     c = six(work)
     c.start()
@@ -207,8 +258,8 @@ def test_any_two_of_six_devices_may_go_the_states_own_included(work):
             assert open(os.path.join(c.data, "credentials")).read() == keys
             assert "sound" in meta("check", "--data", c.data).stdout
             replaced_in_place(c, lost)
-            # The new folders take part in the log from the next start on.
-            c.restart()
+            # The new folders take part in the log at once.
+            wait_for("all known", lambda: sorted(roles(c)) == ["copy"] * 3 + ["spare"] * 3)
             healthy(c)
             check(c, range(n))
         # The first folder comes back as it was when it went: it is told, and harms nothing.

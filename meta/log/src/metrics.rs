@@ -18,6 +18,7 @@ pub struct Metrics {
     pub(crate) segments_retired: Counter,
     pub(crate) mirror_set_changes: Counter,
     pub(crate) mirrors: Gauge,
+    pub(crate) mirrors_rotten: Counter,
     pub(crate) mirror_lag_records: Gauge,
     pub(crate) mirror_lag_bytes: Gauge,
 }
@@ -37,6 +38,7 @@ impl Metrics {
         sub.register("segments_retired", "Segments of the write-ahead log given back", self.segments_retired.clone());
         sub.register("mirror_set_changes", "Sets of copies of the write-ahead log proposed in this run", self.mirror_set_changes.clone());
         sub.register("mirrors", "Copies of the write-ahead log that count, where there are several devices", self.mirrors.clone());
+        sub.register("mirrors_rotten", "Copies of the write-ahead log that the start found not whole", self.mirrors_rotten.clone());
         sub.register("mirror_lag_records", "Records that the copy furthest behind lacks", self.mirror_lag_records.clone());
         sub.register("mirror_lag_bytes", "Bytes on their way to the copy furthest behind", self.mirror_lag_bytes.clone());
     }
@@ -52,6 +54,10 @@ impl Metrics {
     /// Calls of the state machine to apply commands.
     pub fn apply_batches(&self) -> u64 {
         self.apply_batches.get()
+    }
+    /// Copies that the start found not whole.
+    pub fn mirrors_rotten(&self) -> u64 {
+        self.mirrors_rotten.get()
     }
     /// Records written to the write-ahead log.
     pub fn wal_records(&self) -> u64 {

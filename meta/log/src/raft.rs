@@ -24,7 +24,7 @@ mod window;
 pub use dump::{DescribeCommand, describe_tail, dump, dump_mirrors};
 
 use crate::metrics::Metrics;
-use crate::{Error, Kept, MetaLog, Mirror, Result, StateMachine};
+use crate::{Devices, Error, Kept, MetaLog, Mirror, Result, StateMachine};
 use bytes::Bytes;
 use health::Health;
 use holdfast_objstore_base::BoxFuture;
@@ -32,6 +32,7 @@ use holdfast_objstore_base::clock::Clock;
 use holdfast_objstore_base::disk::Disk;
 use holdfast_objstore_osd::log;
 use machine::{Machine, Shared};
+use mirror::folders::Folders;
 use mirror::start::start;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{ClientWriteError, RaftError};
@@ -150,8 +151,8 @@ pub async fn open(
     clock: Arc<dyn Clock>,
     sm: Arc<dyn StateMachine>,
 ) -> Result<Arc<dyn MetaLog>> {
-    let dirs = if config.mirrors.dirs.is_empty() { dirs } else { config.mirrors.dirs.clone() };
-    if dirs.is_empty() {
+    let folders = Folders::new(&config.mirrors, dirs);
+    if folders.len() == 0 {
         return Err(Error::Failed("no folder for the metadata log".into()));
     }
     let (index, tail) = sm.restore()?;
@@ -160,7 +161,7 @@ pub async fn open(
         None if index == 0 => None,
         None => return Err(Error::Failed(format!("the state holds commands up to {index} without the log's record"))),
     };
-    let mut started = start(&disk, &dirs, &config, index, &Restage::of(&*sm, index)).await?;
+    let mut started = start(&disk, &folders, &config, index, &Restage::of(&*sm, index)).await?;
     let state = &mut started.state;
     tracing::debug!(entries = state.window.len(), "metadata log read");
     let behind = match &tail {
@@ -180,7 +181,7 @@ pub async fn open(
     state.now_ns = state.now_ns.max(tail.as_ref().map_or(0, |t| t.now_ns));
 
     let health = Arc::new(Health::default());
-    let wal = Wal::new(disk, dirs, started, &config, health.clone(), clock.clone());
+    let wal = Wal::new(disk, folders, started, &config, health.clone(), clock.clone());
     if let Some(purge) = behind {
         wal.write(record::kind::RESET, record::encode(&record::Reset {})).await.map_err(failed)?;
         wal.write(record::kind::PURGE, record::encode(&purge)).await.map_err(failed)?;
@@ -189,9 +190,6 @@ pub async fn open(
     sm.pace_by(Arc::new(move || weak.upgrade().map_or(0, |wal| wal.fill_permille(bytes_max))));
     wal.hold(&*sm);
     wal.replicated().await;
-    if wal.is_mirrored() {
-        tokio::spawn(Wal::watch_lag(Arc::downgrade(&wal)));
-    }
     let machine = Machine::restore(wal.clone(), sm, index, tail.as_ref()).map_err(Error::Failed)?;
     let shared = machine.shared();
     let store = Store { wal: wal.clone(), clock };
@@ -352,6 +350,10 @@ impl MetaLog for RaftLog {
 
     fn mirrors(&self) -> Vec<Mirror> {
         self.wal.shown()
+    }
+
+    fn devices(&self, now: Devices) -> BoxFuture<'_, Vec<PathBuf>> {
+        Box::pin(self.wal.devices(now))
     }
 
     fn notes(&self) -> Vec<String> {

@@ -1,5 +1,6 @@
 //! `MetaLog`: orders opaque commands, makes them durable in groups, hands them to a [`StateMachine`].
 
+use crate::raft::mirror::{Folder, Place};
 use bytes::Bytes;
 use holdfast_objstore_base::BoxFuture;
 use std::path::PathBuf;
@@ -72,6 +73,12 @@ pub trait MetaLog: Send + Sync + 'static {
     fn mirrors(&self) -> Vec<Mirror> {
         Vec::new()
     }
+    /// Takes in on which devices copies may lie from now on. Returns when nothing more can be done about it, which may be after a copy was moved;
+    /// answers folders that are still relied on although they were not to be kept.
+    fn devices(&self, now: Devices) -> BoxFuture<'_, Vec<PathBuf>> {
+        let _ = now;
+        Box::pin(std::future::ready(Vec::new()))
+    }
     /// What the start could not make sure of, a sentence each.
     fn notes(&self) -> Vec<String> {
         Vec::new()
@@ -97,6 +104,19 @@ pub struct Kept {
     pub bytes: u64,
     /// Past so many they are not kept any more.
     pub bytes_max: u64,
+}
+
+/// On which devices copies of the log may lie. A folder is named by its place among them all, which never changes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Devices {
+    /// All folders, those among them that the log was opened with.
+    pub folders: Vec<Folder>,
+    /// Of those that are there, one for each device.
+    pub devices: Vec<Place>,
+    /// Those that stay, there or not. The log relies on no other any more.
+    pub kept: Vec<Place>,
+    /// Those that lie on another device than before.
+    pub renewed: Vec<Place>,
 }
 
 /// A device that may hold a copy of the log.

@@ -4,14 +4,14 @@
 //! not there or not this cluster's.
 //! What it leaves out: which copies count (`meta/log`).
 
-use crate::layout::{self, Layout};
-use holdfast_meta_log::Mirror;
-use holdfast_meta_log::raft::mirror::{Config, Place};
+use crate::layout::{self, Layout, Standing};
+use holdfast_meta_log::raft::mirror::{Config, Folder, Place};
+use holdfast_meta_log::{Devices, Mirror};
 use holdfast_objstore_base::disk::Disk;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Set to 1 it makes each data folder count as a device of its own, so that a machine with one disk can try what several do. It makes
 /// nothing safer: copies on one device are lost together.
@@ -19,28 +19,61 @@ const SEPARATE: &str = "HOLDFAST_TEST_FOLDERS_ARE_DEVICES";
 
 /// How the log of this cluster is kept.
 pub fn config(layout: &Layout, disk: &dyn Disk, accept_stale: bool) -> Config {
-    let present: Vec<Place> = places(layout, |dir| layout.fresh || matches!(layout::read(disk, dir), Ok(Some(_))));
-    let separate = std::env::var(SEPARATE).is_ok_and(|v| v == "1");
-    let mut seen = BTreeSet::new();
-    let first_on_its_device = |place: &Place| separate || device(&layout.dirs[*place as usize]).is_none_or(|d| seen.insert(d));
-    let devices = present.iter().copied().filter(first_on_its_device).collect();
+    let (present, kept) = (present(layout, disk), kept(layout));
     Config {
-        dirs: layout.dirs.iter().map(|d| d.join("meta").join("wal")).collect(),
+        dirs: layout.dirs.iter().map(|d| log_dir(d)).collect(),
         copies: layout.code.m as usize + 1,
-        devices: Some(devices),
+        marks: layout.dirs.iter().map(|d| d.join(layout::FILE)).collect(),
+        devices: Some(one_per_device(layout, present.iter().filter(|p| kept.contains(p)))),
+        kept: Some(kept),
         present: Some(present),
         accept_stale,
         ..Config::default()
     }
 }
 
-/// Whether the metadata is kept on several devices: its log in copies, its state by snapshots in the pool.
-pub fn several(layout: &Layout, disk: &dyn Disk) -> bool {
-    layout.code.m > 0 && config(layout, disk, false).devices.is_some_and(|d| d.len() > 1)
+/// What the log of a running cluster is told when its folders have changed. `renewed`: those that lie on another device than before, or were made anew.
+pub fn devices(layout: &Layout, disk: &dyn Disk, renewed: Vec<Place>) -> Devices {
+    let (present, kept) = (present(layout, disk), kept(layout));
+    let folder = |(place, dir): (usize, &PathBuf)| Folder {
+        dir: log_dir(dir),
+        mark: Some(dir.join(layout::FILE)),
+        present: present.contains(&(place as Place)),
+    };
+    let folders = layout.dirs.iter().enumerate().map(folder).collect();
+    Devices { folders, devices: one_per_device(layout, present.iter().filter(|p| kept.contains(p))), kept, renewed }
 }
 
-fn places(layout: &Layout, is: impl Fn(&Path) -> bool) -> Vec<Place> {
+/// Whether the metadata is kept on several devices: its log in copies, its state by snapshots in the pool.
+pub fn several(layout: &Layout, disk: &dyn Disk) -> bool {
+    layout.code.m > 0 && one_per_device(layout, present(layout, disk).iter()).len() > 1
+}
+
+fn log_dir(dir: &Path) -> PathBuf {
+    dir.join("meta").join("wal")
+}
+
+/// Folders that are there and this cluster's.
+fn present(layout: &Layout, disk: &dyn Disk) -> Vec<Place> {
+    let is = |dir: &Path| layout.fresh || matches!(layout::read(disk, dir), Ok(Some(_)));
     layout.dirs.iter().enumerate().filter(|(_, d)| is(d)).map(|(i, _)| i as Place).collect()
+}
+
+/// Folders that stay in the cluster, there or not: those of the OSDs that stay, and the one that keeps the metadata's state.
+fn kept(layout: &Layout) -> Vec<Place> {
+    let stays = |index: &usize| {
+        let osd = layout.places.iter().any(|p| p.dir == *index && p.life.state != Standing::Draining);
+        osd || layout.dirs[*index] == layout.home()
+    };
+    (0..layout.dirs.len()).filter(stays).map(|i| i as Place).collect()
+}
+
+/// Of folders the first one on each device.
+fn one_per_device<'a>(layout: &Layout, of: impl Iterator<Item = &'a Place>) -> Vec<Place> {
+    let separate = std::env::var(SEPARATE).is_ok_and(|v| v == "1");
+    let mut seen = BTreeSet::new();
+    let first = |place: &&Place| separate || device(&layout.dirs[**place as usize]).is_none_or(|d| seen.insert(d));
+    of.filter(first).copied().collect()
 }
 
 /// The device a folder lies on; a missing one lies where its nearest ancestor does.

@@ -26,7 +26,8 @@ pub fn dump_mirrors(disk: &dyn Disk, dir: &Path, sink: &mut Sink<'_>) -> io::Res
         Seen::Unreadable(why) => line.bad(why),
         Seen::Here(s) => {
             let line = line.show("log", format!("{:032x}", s.log)).with("promised", s.promised).show("set", s.set.epoch);
-            line.with("known", &s.set.known).with("members", &s.set.members)
+            let line = line.with("known", &s.set.known).with("members", &s.set.members);
+            if s.set.before.is_empty() { line } else { line.with("known_before", &s.set.before) }
         }
     })
 }

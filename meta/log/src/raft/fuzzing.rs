@@ -18,8 +18,8 @@ pub const TARGETS: &[Target] = &[
 const HEAD: usize = 29;
 
 fn mirrors() -> Vec<Vec<u8>> {
-    let set = Set { epoch: Epoch { start: 5, change: 6 }, known: vec![0, 1, 2], members: vec![0, 2] };
-    vec![Super { log: 7, promised: 8, set }.encode()]
+    let set = |before| Set { epoch: Epoch { start: 5, change: 6 }, known: vec![0, 1, 2], before, members: vec![0, 2] };
+    [vec![], vec![0, 3]].map(|before| Super { log: 7, promised: 8, set: set(before) }.encode()).to_vec()
 }
 
 /// The bytes as they are, and with a length and a checksum that fit.

@@ -2,11 +2,13 @@
 //!
 //! What always holds: a record is acknowledged once two of the copies in force have it on stable media (one, where the set has but one);
 //! a copy that missed a record is never believed: before anything is acknowledged without it, a set that leaves it out is durable on
-//! a quorum of the known devices, and no start goes on without reading such a quorum.
+//! a quorum of the known devices, and no start goes on without reading such a quorum. Which devices are known changes while it serves, by
+//! quorums of the old ones and the new.
 //! What it leaves out: what the records mean, and copies on other machines (those are Raft's).
 //!
 //! | file | what |
 //! |---|---|
+//! | `folders` | where copies may lie, and whether that is there |
 //! | `set` | the stored record of the set in force, and what a start may conclude from those it could read |
 //! | `rules` | what becomes of the copies: events to commands, no I/O |
 //! | `member` | one copy: a record log, and the order in which it gets records |
@@ -14,11 +16,13 @@
 //! | `fill` | making a copy whole from what is in memory |
 
 pub(crate) mod fill;
+pub(crate) mod folders;
 pub(crate) mod member;
 pub(crate) mod rules;
 pub(crate) mod set;
 pub(crate) mod start;
 
+pub use folders::Folder;
 pub use set::Place;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -57,8 +61,12 @@ pub struct Config {
     pub dirs: Vec<PathBuf>,
     /// Copies to keep, as far as there are devices: one more than the devices that may be lost.
     pub copies: usize,
+    /// For each of these folders a file that is there as long as the folder is this cluster's. Empty: they always are.
+    pub marks: Vec<PathBuf>,
     /// Of these folders, one for each device. `None`: each is a device of its own.
     pub devices: Option<Vec<Place>>,
+    /// Folders whose devices stay known though they are not there. `None`: all.
+    pub kept: Option<Vec<Place>>,
     /// Folders that are there and this cluster's; nothing is written to others. `None`: all.
     pub present: Option<Vec<Place>>,
     /// Start although it cannot be known that the copies at hand are the newest.
@@ -79,7 +87,9 @@ impl Default for Config {
         Self {
             dirs: Vec::new(),
             copies: 1,
+            marks: Vec::new(),
             devices: None,
+            kept: None,
             present: None,
             accept_stale: false,
             on_doubt: None,

@@ -38,6 +38,20 @@ impl Visitor for Collect {
     }
 }
 
+/// What the records of one copy say.
+pub struct Replayed {
+    state: State,
+    shown: Vec<Entry>,
+}
+
+impl Replayed {
+    /// Shows the state what it is to see again.
+    pub fn taken(self, restage: &Restage<'_>) -> Result<State, Error> {
+        restage.show(&self.shown)?;
+        Ok(self.state)
+    }
+}
+
 /// Entries to show to the state again.
 pub struct Restage<'a> {
     sm: &'a dyn StateMachine,
@@ -52,13 +66,17 @@ impl<'a> Restage<'a> {
         Self { sm, from, to: applied }
     }
 
-    fn show(&self, e: &StoredEntry) -> Result<(), Error> {
+    fn wants(&self, e: &StoredEntry) -> Option<Entry> {
         match &e.kind {
             StoredKind::Command(command) if self.from.is_some_and(|from| from <= e.index) && e.index <= self.to => {
-                self.sm.restage(&Entry { index: e.index, now_ns: e.now_ns, command: command.clone() })
+                Some(Entry { index: e.index, now_ns: e.now_ns, command: command.clone() })
             }
-            _ => Ok(()),
+            _ => None,
         }
+    }
+
+    fn show(&self, entries: &[Entry]) -> Result<(), Error> {
+        entries.iter().try_for_each(|e| self.sm.restage(e))
     }
 }
 
@@ -78,9 +96,9 @@ impl Collect {
         lives
     }
 
-    /// Plays the records back in order.
-    pub async fn replay(&self, log: &Log, restage: &Restage<'_>) -> Result<State, Error> {
-        let mut state = State::default();
+    /// Plays the records back in order. An error: they are not whole; nothing was shown to the state then.
+    pub async fn replay(&self, log: &Log, restage: &Restage<'_>) -> Result<Replayed, Error> {
+        let (mut state, mut shown) = (State::default(), Vec::new());
         state.hold = restage.from;
         for found in &self.0 {
             let at = found.location.position;
@@ -93,7 +111,7 @@ impl Collect {
                 }
             };
             let entries = state.replay_one(found.kind, body).map_err(|e| Error::Failed(format!("{e} (at {at:?})")))?;
-            entries.iter().try_for_each(|e| restage.show(e))?;
+            shown.extend(entries.iter().filter_map(|e| restage.wants(e)));
             state.bytes += found.location.stored_bytes();
             state.wrote(found.index_max, found.location.stored_bytes());
         }
@@ -101,7 +119,7 @@ impl Collect {
         if !state.window.is_whole() {
             return Err(Error::Failed("the write-ahead log lacks entries between its purge point and its first entry".into()));
         }
-        Ok(state)
+        Ok(Replayed { state, shown })
     }
 }
 

@@ -7,6 +7,7 @@
 
 use super::health::Health;
 use super::layout::{self, Key};
+use super::mirror::folders::Folders;
 use super::mirror::member::{Member, Record};
 use super::mirror::rules::{Command, Event, Rules};
 use super::mirror::set::{self, Epoch, Place, Set, Super};
@@ -16,7 +17,7 @@ use super::types::{Id, RaftEntry, Types, Vote};
 use super::window::Window;
 use super::{Config, TIGHT_BYTES, mirror};
 use crate::metrics::Metrics;
-use crate::seam::{Kept, Mirror, StateMachine};
+use crate::seam::{Devices, Kept, Mirror, StateMachine};
 use holdfast_objstore_base::clock::Clock;
 use holdfast_objstore_base::disk::Disk;
 use holdfast_objstore_base::failpoint;
@@ -27,7 +28,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{Notify, oneshot};
 
@@ -77,17 +78,19 @@ pub struct State {
 /// Where the copies are and which of them count.
 pub struct Mirrors {
     pub disk: Arc<dyn Disk>,
-    pub dirs: Vec<PathBuf>,
+    pub folders: Folders,
     pub config: mirror::Config,
     pub log: log::Config,
     /// Identity of the log, on every device's superblock.
     pub id: u128,
     /// For the identities of copies made in this run; each is used once.
     pub seed: u128,
+    /// Copies made in this run.
+    pub made: AtomicU64,
     /// The number of this start.
     pub promised: u64,
-    /// Whether there are devices for more than one copy.
-    several: bool,
+    /// Whether there are, or were, devices for more than one copy.
+    several: AtomicBool,
     rules: Mutex<Rules>,
     /// Copies that get records, by place.
     pub members: Mutex<BTreeMap<Place, Arc<Member>>>,
@@ -151,7 +154,7 @@ impl Spent {
 impl Wal {
     pub fn new(
         disk: Arc<dyn Disk>,
-        dirs: Vec<PathBuf>,
+        folders: Folders,
         started: Started,
         config: &Config,
         health: Arc<Health>,
@@ -160,15 +163,19 @@ impl Wal {
         let Started { members, mut state, set, id, promised, out, notes } = started;
         state.first_pending = state.number + 1;
         let failed: Vec<Place> = out.keys().copied().collect();
+        let all: Vec<Place> = (0..folders.len() as Place).collect();
+        let devices = config.mirrors.devices.as_ref().unwrap_or(&all);
+        let wanted = set::wanted(&set.known, devices, config.mirrors.kept.as_deref());
         let mirrors = Mirrors {
             disk,
-            dirs,
+            folders,
             config: config.mirrors.clone(),
             log: config.log.clone(),
             id,
             seed: config.id,
+            made: AtomicU64::new(0),
             promised,
-            several: set.known.len() > 1,
+            several: AtomicBool::new(false),
             rules: Mutex::new(Rules::new(set, config.mirrors.copies, state.number, &failed)),
             members: Mutex::new(members.into_iter().map(|m| (m.place, m)).collect()),
             dropped: Mutex::default(),
@@ -192,8 +199,7 @@ impl Wal {
             closed: AtomicBool::new(false),
             spent: Mutex::default(),
         });
-        let commands = wal.mirrors.rules.lock().begin();
-        wal.obey(commands);
+        wal.want(wanted);
         wal.count_copies();
         wal
     }
@@ -359,7 +365,7 @@ impl Wal {
     /// A copy has everything up to a record on stable media.
     pub fn durable(self: &Arc<Self>, member: &Member, upto: u64) {
         self.tell(Event::Durable(member.place, upto));
-        if self.mirrors.several {
+        if self.is_mirrored() {
             self.mirrors.filled.notify_waiters();
         }
     }
@@ -403,6 +409,56 @@ impl Wal {
         }
     }
 
+    /// From now on these devices are to be known.
+    fn want(self: &Arc<Self>, wanted: Vec<Place>) {
+        let several = wanted.len() > 1 || self.mirrors.rules.lock().set().known.len() > 1;
+        if several && !self.mirrors.several.swap(true, Ordering::Relaxed) {
+            tokio::spawn(Self::watch_lag(Arc::downgrade(self)));
+        }
+        let commands = self.mirrors.rules.lock().devices(wanted);
+        self.obey(commands);
+    }
+
+    /// Takes in which folders there are now, which of them are to be known, and which devices are others than before. Returns when nothing more can be
+    /// done about it; answers the folders that are known although they were not to stay.
+    pub async fn devices(self: &Arc<Self>, now: Devices) -> Vec<PathBuf> {
+        let m = &self.mirrors;
+        m.folders.update(now.folders);
+        for place in &now.renewed {
+            let member = m.members.lock().get(place).cloned();
+            if let Some(member) = member.filter(|old| !log::Log::exists(&*m.disk, &old.dir)) {
+                failpoint::reached("wal.copy_vanished");
+                self.lost(&member, "its device was taken away".into());
+            }
+        }
+        self.settled().await;
+        for place in now.renewed {
+            // One that only hangs may still write there.
+            let ended = |old: &Arc<Member>| old.log.failure().is_some() || old.log.durable_seq() >= old.log.last_seq();
+            if m.dropped.lock().get(&place).is_none_or(ended) && !m.members.lock().contains_key(&place) {
+                m.dropped.lock().remove(&place);
+                m.reasons.lock().remove(&place);
+                self.tell(Event::Renewed(place));
+            }
+        }
+        let known = m.rules.lock().set().known.clone();
+        self.want(set::wanted(&known, &now.devices, Some(&now.kept)));
+        self.settled().await;
+        let left = m.rules.lock().set().stores().into_iter().filter(|p| !now.kept.contains(p)).map(|p| m.folders.dir(p));
+        left.collect()
+    }
+
+    /// Waits until nothing more can be done to have the copies where they are to be.
+    async fn settled(&self) {
+        loop {
+            let changed = self.mirrors.changed.notified();
+            if self.mirrors.rules.lock().is_settled() || self.is_broken() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     fn obey(self: &Arc<Self>, commands: Vec<Command>) {
         for command in commands {
             match command {
@@ -419,6 +475,7 @@ impl Wal {
                         self.mirrors.dropped.lock().insert(place, member);
                     }
                     self.unstalled.notify_waiters();
+                    self.mirrors.filled.notify_waiters();
                 }
                 Command::Fail(why) => {
                     let first = self.mirrors.reasons.lock().values().next().cloned();
@@ -442,11 +499,12 @@ impl Wal {
         over.into_iter().for_each(|done| done.call(Ok(())));
     }
 
-    /// Makes a set durable on a quorum of the known devices.
+    /// Makes a set durable on a quorum of the devices that store it.
     async fn propose(self: Arc<Self>, set: Set) {
         let m = &self.mirrors;
         let what = Super { log: m.id, promised: m.promised, set: set.clone() };
-        let counts = set::store(&m.disk, &m.dirs, &set.known, m.config.present.as_deref(), &what, m.log.blocking, &m.writing).await;
+        let enough = |have: &[Place]| set.decided_by(have);
+        let counts = set::store(&m.disk, &m.folders, &set.stores(), &what, enough, m.log.blocking, &m.writing).await;
         if !counts {
             failpoint::reached("wal.set_refused");
         }
@@ -576,7 +634,7 @@ impl Wal {
 
     /// Whether there are devices for more than one copy.
     pub fn is_mirrored(&self) -> bool {
-        self.mirrors.several
+        self.mirrors.several.load(Ordering::Relaxed)
     }
 
     /// Waits until the log is on two devices, or cannot be: before anybody is served.
@@ -619,7 +677,7 @@ impl Wal {
             let others_have_it = lags.iter().any(|(p, l)| p != place && l.durable >= number);
             if others_have_it && (now.saturating_sub(since) > late_ns || lag.bytes > late_bytes) {
                 failpoint::reached("wal.copy_late");
-                tracing::warn!(copy = %self.mirrors.dirs[*place as usize].display(), records = lag.records, bytes = lag.bytes, "a copy of the metadata log is late and is left out");
+                tracing::warn!(copy = %self.mirrors.folders.dir(*place).display(), records = lag.records, bytes = lag.bytes, "a copy of the metadata log is late and is left out");
                 self.tell(Event::Late(*place));
             }
         }
@@ -663,7 +721,7 @@ impl Wal {
                 };
                 let lag = members.get(place).map(|m| m.lag(newest)).unwrap_or_default();
                 Mirror {
-                    dir: self.mirrors.dirs.get(*place as usize).cloned().unwrap_or_default(),
+                    dir: self.mirrors.folders.dir(*place),
                     role,
                     lag_records: lag.records,
                     lag_bytes: lag.bytes,

@@ -1,9 +1,10 @@
 //! Copies of the log on several devices: what was answered survives any one of them, and a copy that missed something is never believed.
 
-use crate::fleet::{Fleet, expect, failed, mirrored, open, propose, until};
+use crate::fleet::{Fleet, Log, expect, failed, mirrored, open, propose, until};
 use crate::machine::{Kept, Machine, run};
 use bytes::Bytes;
-use holdfast_meta_log::raft;
+use holdfast_meta_log::raft::mirror::Folder;
+use holdfast_meta_log::{Devices, Mirror, raft};
 use holdfast_objstore_base::clock::{Clock, ManualClock};
 use holdfast_objstore_base::disk::Disk;
 use holdfast_objstore_base::sim::{Rng, SimDisk};
@@ -349,4 +350,269 @@ fn a_stale_copy_put_back_as_the_newest_is_what_the_check_would_find() {
     let sm = Machine::start(&stable);
     run(async { drop(open(&after, &sm, mirrored(2)).await.expect("opens")) });
     expect(&sm, 0..10);
+}
+
+/// All folders of a fleet are there; these are the cluster's, one device each.
+fn devices(fleet: &Fleet, kept: &[u16], renewed: &[u16]) -> Devices {
+    let folder = |(d, dir)| Folder { dir, mark: Some(format!("d{d}/mark").into()), present: true };
+    let folders = fleet.dirs().into_iter().enumerate().map(folder).collect();
+    Devices { folders, devices: kept.to_vec(), kept: kept.to_vec(), renewed: renewed.to_vec() }
+}
+
+/// As a start is told of them.
+fn only(fleet: &Fleet, copies: usize, kept: &[u16]) -> raft::Config {
+    let mut c = mirrored(copies);
+    c.mirrors.marks = (0..fleet.0.len()).map(|d| format!("d{d}/mark").into()).collect();
+    (c.mirrors.devices, c.mirrors.kept) = (Some(kept.to_vec()), Some(kept.to_vec()));
+    c
+}
+
+fn marked(devices: usize, seed: u64) -> Fleet {
+    let fleet = Fleet::new(devices, seed);
+    for d in 0..devices {
+        fleet.create_dir_all(Path::new(&format!("d{d}"))).expect("makes a folder");
+        fleet.write_small(Path::new(&format!("d{d}/mark")), b"x", 0o600).expect("marks");
+    }
+    fleet
+}
+
+fn known(log: &Log) -> Vec<String> {
+    let name = |m: &Mirror| m.dir.components().next().expect("a device").as_os_str().to_string_lossy().into_owned();
+    log.mirrors().iter().map(name).collect()
+}
+
+#[test]
+fn a_device_that_comes_has_a_say_at_once_and_one_that_goes_has_none_any_more() {
+    let stable: Arc<Mutex<Kept>> = Default::default();
+    let fleet = marked(5, 21);
+    run(async {
+        let sm = Machine::start(&stable);
+        let log = open(&fleet, &sm, only(&fleet, 2, &[0, 1, 2])).await.expect("opens");
+        propose(&log, 0..10).await;
+        until(&log, &["copy", "copy", "spare"]).await;
+        // One with a copy leaves: another has its copy before that is answered.
+        assert_eq!(log.devices(devices(&fleet, &[0, 2], &[])).await, Vec::<std::path::PathBuf>::new());
+        assert_eq!(known(&log), ["d0", "d2"]);
+        until(&log, &["copy", "copy"]).await;
+        propose(&log, 10..20).await;
+        // Two come, then the first one goes.
+        assert!(log.devices(devices(&fleet, &[0, 2, 3, 4], &[])).await.is_empty());
+        assert!(log.devices(devices(&fleet, &[2, 3, 4], &[])).await.is_empty());
+        assert_eq!(known(&log), ["d2", "d3", "d4"]);
+        until(&log, &["copy", "copy", "spare"]).await;
+        propose(&log, 20..30).await;
+    });
+    // Of those that were there at first none is left but one, and one of the new ones is lost too.
+    let mut after = fleet.crash(3);
+    (after.0[0], after.0[1], after.0[2]) = (SimDisk::new(5), SimDisk::new(6), SimDisk::new(7));
+    run(async {
+        let sm = Machine::start(&stable);
+        let mut c = only(&after, 2, &[2, 3, 4]);
+        c.create = false;
+        let log = open(&after, &sm, c).await.expect("opens");
+        expect(&sm, 0..30);
+        propose(&log, 30..31).await;
+        log.shutdown().await;
+    });
+}
+
+#[test]
+fn devices_that_came_and_went_are_known_from_the_next_start_on_if_nobody_said_so_before() {
+    let stable: Arc<Mutex<Kept>> = Default::default();
+    let fleet = marked(4, 22);
+    run(async {
+        let log = open(&fleet, &Machine::start(&stable), only(&fleet, 2, &[0, 1])).await.expect("opens");
+        propose(&log, 0..5).await;
+        log.shutdown().await;
+    });
+    run(async {
+        let sm = Machine::start(&stable);
+        let log = open(&fleet, &sm, only(&fleet, 2, &[0, 2, 3])).await.expect("opens");
+        while known(&log) != ["d0", "d2", "d3"] {
+            tokio::task::yield_now().await;
+        }
+        until(&log, &["copy", "copy", "spare"]).await;
+        expect(&sm, 0..5);
+        log.shutdown().await;
+    });
+}
+
+#[test]
+fn a_device_that_was_renewed_holds_a_copy_again_without_a_start() {
+    let stable: Arc<Mutex<Kept>> = Default::default();
+    let fleet = marked(2, 23);
+    run(async {
+        let sm = Machine::start(&stable);
+        let log = open(&fleet, &sm, only(&fleet, 2, &[0, 1])).await.expect("opens");
+        propose(&log, 0..5).await;
+        until(&log, &["copy", "copy"]).await;
+        fleet.0[1].fail_write(1);
+        propose(&log, 5..10).await;
+        until(&log, &["copy", "lost"]).await;
+        assert!(log.devices(devices(&fleet, &[0, 1], &[1])).await.is_empty());
+        until(&log, &["copy", "copy"]).await;
+        assert_eq!(log.mirrors()[1].why, None);
+        propose(&log, 10..15).await;
+    });
+    let after = fleet.crash(4);
+    run(async {
+        let sm = Machine::start(&stable);
+        let log = open(&after, &sm, only(&after, 2, &[0, 1])).await.expect("opens");
+        expect(&sm, 0..15);
+        log.shutdown().await;
+    });
+}
+
+#[test]
+fn nothing_is_written_where_a_device_was_mounted_and_is_no_more() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["wal.copy_vanished"]);
+    let stable: Arc<Mutex<Kept>> = Default::default();
+    let fleet = marked(4, 24);
+    run(async {
+        let sm = Machine::start(&stable);
+        let log = open(&fleet, &sm, only(&fleet, 2, &[0, 1, 2, 3])).await.expect("opens");
+        propose(&log, 0..5).await;
+        until(&log, &["copy", "copy", "spare", "spare"]).await;
+        let empty = |d: usize| {
+            let dir = fleet.dirs()[d].clone();
+            fleet.list(&dir).unwrap_or_default().into_iter().for_each(|n| fleet.remove(&dir.join(n)).expect("removes"));
+            fleet.remove(Path::new(&format!("d{d}/mark"))).expect("removes");
+        };
+        // A spare vanishes: neither a set nor a copy is put in its place.
+        empty(2);
+        fleet.0[1].fail_write(1);
+        propose(&log, 5..10).await;
+        until(&log, &["copy", "lost", "lost", "copy"]).await;
+        assert_eq!(fleet.list(Path::new("d2/wal")).unwrap_or_default(), Vec::<String>::new());
+        // So does a copy, and what came in its place is made known: it does not count by what was written to the old one.
+        empty(3);
+        fleet.write_small(Path::new("d3/mark"), b"x", 0o600).expect("marks");
+        log.devices(devices(&fleet, &[0, 1, 2, 3], &[1, 3])).await;
+        until(&log, &["copy", "copy", "lost", "spare"]).await;
+        assert_eq!(fleet.list(Path::new("d3/wal")).expect("lists"), ["mirrors"]);
+        propose(&log, 10..12).await;
+        log.shutdown().await;
+    });
+}
+
+#[test]
+fn no_power_cut_while_devices_come_and_go_takes_an_answered_command() {
+    let seeds: u64 = std::env::var("HOLDFAST_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(80);
+    let (mut changed, mut answered_in_all) = (0, 0);
+    for seed in 0..seeds {
+        let stable: Arc<Mutex<Kept>> = Default::default();
+        let (mut rng, copies) = (Rng::new(seed), 2 + (seed % 2) as usize);
+        let mut fleet = marked(5, seed);
+        let mut kept: Vec<u16> = vec![0, 1, 2];
+        let (mut answered, mut number): (Vec<Bytes>, u32) = (Vec::new(), 0);
+        for round in 0..4u64 {
+            let sm = Machine::start(&stable);
+            run(async {
+                let log = match open(&fleet, &sm, only(&fleet, copies, &kept)).await {
+                    Ok(log) => log,
+                    Err(e) => panic!("seed {seed}, round {round}: {e}"),
+                };
+                let commands: BTreeSet<_> = sm.commands().into_iter().collect();
+                assert!(answered.iter().all(|c| commands.contains(c)), "seed {seed}, round {round}: an answered command is lost");
+                let cut = rng.below(200);
+                fleet.0.iter().enumerate().for_each(|(d, disk)| disk.cut_after(cut + d as u64));
+                for _ in 0..3 {
+                    let next: Vec<u16> = loop {
+                        let some: Vec<u16> = (0..5).filter(|_| rng.below(3) > 0).collect();
+                        if some.len() >= copies {
+                            break some;
+                        }
+                    };
+                    let told = devices(&fleet, &next, &[]);
+                    let write = async {
+                        let mut wrote = Vec::new();
+                        for _ in 0..6 {
+                            number += 1;
+                            let c = Bytes::from(number.to_string());
+                            if log.propose(c.clone()).await.is_ok() {
+                                wrote.push(c);
+                            }
+                        }
+                        wrote
+                    };
+                    let (left, wrote) = tokio::join!(log.devices(told), write);
+                    answered.extend(wrote);
+                    if left.is_empty() && known(&log).len() == next.len() {
+                        changed += 1;
+                    }
+                    // The cluster file is written before or after the log knows.
+                    kept = next;
+                }
+            });
+            fleet = fleet.crash(seed * 7 + round);
+        }
+        answered_in_all += answered.len();
+    }
+    assert!(seeds < 50 || changed > seeds && answered_in_all > 10 * seeds as usize, "{changed} changes, {answered_in_all} answered");
+}
+
+/// Damages the bytes of the command that begins with `marker` in the copy on device `d`.
+fn rot(fleet: &Fleet, d: usize, marker: &[u8]) {
+    let dir = fleet.dirs()[d].clone();
+    for name in fleet.list(&dir).expect("lists") {
+        let path = dir.join(name);
+        let bytes = fleet.read_small(&path).expect("reads").expect("is there");
+        if let Some(at) = bytes.windows(marker.len()).position(|w| w == marker) {
+            // Deep in its payload, which an opening does not read.
+            assert!(fleet.0[d].corrupt(&path, at as u64 + 5000..at as u64 + 5001, 3));
+            return;
+        }
+    }
+    panic!("device {d} has no such command");
+}
+
+#[test]
+fn a_copy_with_a_rotten_record_gives_way_to_one_that_is_whole() {
+    let _reached = holdfast_objstore_base::failpoint::must_reach(&["wal.copy_rotten"]);
+    let big = |n: u32| Bytes::from([format!("command-{n}:").into_bytes(), vec![n as u8; 9000]].concat());
+    // The damaged one lies where an opening reads no payloads.
+    let all: Vec<Bytes> = (0..24).map(big).collect();
+    for copies in [2, 3] {
+        let stable: Arc<Mutex<Kept>> = Default::default();
+        let fleet = Fleet::new(3, 40 + copies as u64);
+        run(async {
+            // The state holds nothing durably: all is asked of the log.
+            let sm = Machine::start_held(&stable);
+            let log = open(&fleet, &sm, mirrored(copies)).await.expect("opens");
+            for command in &all {
+                log.propose(command.clone()).await.expect("proposes");
+            }
+            until(&log, if copies == 2 { &["copy", "copy", "spare"] } else { &["copy", "copy", "copy"] }).await;
+        });
+        for bad in 1..=copies {
+            let after = fleet.crash(bad as u64);
+            (0..bad).for_each(|d| rot(&after, d, b"command-3:"));
+            let mut c = mirrored(copies);
+            c.create = false;
+            run(async {
+                let sm = Machine::start(&Default::default());
+                let opened = open(&after, &sm, c.clone()).await;
+                if bad == copies {
+                    let why = failed(opened);
+                    assert!(
+                        why.contains("no copy of the metadata log is whole") && why.contains("d0/wal") && why.contains("d1/wal"),
+                        "{why}"
+                    );
+                    return;
+                }
+                let log = opened.expect("opens with the next copy");
+                assert_eq!(sm.commands(), all);
+                assert!(log.notes().iter().any(|n| n.contains("not whole") && n.contains("d0/wal")), "{:?}", log.notes());
+                assert_eq!(c.metrics.mirrors_rotten(), bad as u64);
+                // One of three that are left may lack what the two others alone had.
+                assert_eq!(log.notes().iter().any(|n| n.contains("last moment")), bad == 2);
+                log.propose(Bytes::from_static(b"more")).await.expect("goes on");
+                // The rotten one is filled anew.
+                while log.mirrors().iter().filter(|m| m.role == "copy").count() < copies {
+                    tokio::task::yield_now().await;
+                }
+                log.shutdown().await;
+            });
+        }
+    }
 }

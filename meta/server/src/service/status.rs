@@ -2,10 +2,11 @@
 
 use super::work::is_system_name;
 use super::{Service, SnapshotStatus};
-use holdfast_meta_log::{Error as LogError, Mirror};
+use holdfast_meta_log::{Devices, Error as LogError, Mirror};
 use holdfast_objstore_proto::meta::{Bucket, MetaResult};
 use holdfast_objstore_proto::shard::Stamp;
 use holdfast_objstore_proto::{SessionEpoch, SessionId, StripeId, StripeRange};
+use std::path::PathBuf;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionStatus {
@@ -124,6 +125,11 @@ impl Service {
     /// Bytes that rewriting has copied since the start.
     pub fn rewritten_bytes(&self) -> u64 {
         self.core.metrics.worn_bytes.get()
+    }
+
+    /// Has the copies of the log follow the devices there are now; answers folders that it still relies on although they were not to be kept.
+    pub async fn follow_devices(&self, now: Devices) -> Vec<PathBuf> {
+        self.core.log.devices(now).await
     }
 
     /// Ranges of stripe ids that no session may publish any more, and the stamp of this answer.

@@ -7,6 +7,7 @@
 mod device;
 
 use super::super::data::Running;
+use super::super::mirrors;
 use super::super::reconcile::ServiceRanges;
 use super::super::room;
 use super::super::storage::{self, Opening};
@@ -14,6 +15,7 @@ use super::{OsdSet, OsdState};
 use crate::layout::{self, Layout, Life, OsdPlace, Standing, State};
 use crate::lock;
 use anyhow::{Context, bail, ensure};
+use holdfast_meta_log::raft::mirror::Place;
 use holdfast_objstore_base::disk::Disk;
 use holdfast_objstore_osd::{Inspect, inspect};
 use holdfast_objstore_proto::{Code, OsdId, StripeId, StripeMeta};
@@ -127,7 +129,8 @@ impl Running {
         }
         self.take_out(&state, dir.is_none()).await?;
         let made = self.make(place, home, path).await?;
-        Ok(format!("{id} is new in {} and is being filled from the others: holdfast status shows how far it is", made.display()))
+        let note = self.log_takes_in(id).await;
+        Ok(format!("{id} is new in {} and is being filled from the others: holdfast status shows how far it is{note}", made.display()))
     }
 
     async fn add(self: &Arc<Self>, dir: PathBuf) -> anyhow::Result<String> {
@@ -137,7 +140,8 @@ impl Running {
         let (home, path) = self.new_place(&layout, &dir, id)?;
         let place = OsdPlace { id: id.0, device: None, ..layout.places.first().context("a cluster has OSDs")?.clone() };
         let made = self.make(place, home, path).await?;
-        Ok(format!("{id} is in service in {}", made.display()))
+        let note = self.log_takes_in(id).await;
+        Ok(format!("{id} is in service in {}{note}", made.display()))
     }
 
     async fn drain(&self, id: OsdId, on: bool) -> anyhow::Result<String> {
@@ -155,6 +159,7 @@ impl Running {
         self.osds.write(|places| places.iter_mut().filter(|p| p.id == id.0).for_each(|p| p.life.state = standing))?;
         state.drain(on);
         self.objects.set_leaving(id, on);
+        self.log_follows(&self.osds.layout(), Vec::new()).await;
         Ok(match on {
             true => format!("{id} gets nothing new and is being emptied: holdfast status shows how far it is"),
             false => format!("{id} takes part again"),
@@ -190,6 +195,17 @@ impl Running {
         );
         let unpublished = self.unpublished(state).await?;
         ensure!(unpublished == 0, "{unpublished} shards on {id} are of writes that are not published yet; try again, nothing was changed");
+        // While it is still one of the cluster's: whoever takes its device away when this is answered takes no copy of the log with it.
+        let mut without = self.osds.layout();
+        without.change(|places| places.retain(|p| p.id != id.0));
+        let relied_upon = self.log_follows(&without, Vec::new()).await;
+        if !relied_upon.is_empty() {
+            self.log_follows(&self.osds.layout(), Vec::new()).await;
+            bail!(
+                "{id} is needed: the metadata log relies on {}, and no other device could take that over; nothing was changed",
+                names(&relied_upon)
+            );
+        }
         self.osds.write(|places| places.retain(|p| p.id != id.0))
     }
 
@@ -208,6 +224,22 @@ impl Running {
             }
         }
         Ok(found)
+    }
+
+    /// Has the copies of the metadata log lie where the layout says; answers folders that it relies on all the same.
+    async fn log_follows(&self, layout: &Layout, renewed: Vec<Place>) -> Vec<PathBuf> {
+        self.service.follow_devices(mirrors::devices(layout, &*self.osds.disk, renewed)).await
+    }
+
+    /// Has the metadata log know the folder of an OSD that was made, and forget the one it had before; answers what is to be said about that.
+    async fn log_takes_in(&self, id: OsdId) -> String {
+        let layout = self.osds.layout();
+        let renewed = layout.place(id).map(|p| p.dir as Place);
+        let relied_upon = self.log_follows(&layout, renewed.into_iter().collect()).await;
+        match relied_upon.is_empty() {
+            true => String::new(),
+            false => format!("; the metadata log still relies on {}: leave it as it is until the next start", names(&relied_upon)),
+        }
     }
 
     /// The code that needs most OSDs, of all that buckets have.
@@ -421,6 +453,10 @@ fn others(stripe: &StripeMeta, suspect: u32, id: OsdId, up: &[OsdId]) -> usize {
     let gone = stripe.missing | suspect;
     let there = |(shard, osd): &(usize, &OsdId)| **osd != id && gone >> shard & 1 == 0 && up.contains(osd);
     stripe.osds.iter().enumerate().filter(there).count()
+}
+
+fn names(paths: &[PathBuf]) -> String {
+    paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(" ")
 }
 
 /// Fails the log of an OSD, whatever its state; whether nothing is written to its place any more.

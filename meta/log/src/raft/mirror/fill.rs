@@ -6,6 +6,7 @@
 //! What always holds: the copy counts only once all of the filling is on stable media; what it held before is told apart by its
 //! records' names, so a filling cut short is never believed.
 
+use super::folders::Folder;
 use super::member::{Member, Record};
 use super::rules::Event;
 use super::set::{FILE, Place};
@@ -19,6 +20,7 @@ use holdfast_objstore_base::failpoint;
 use holdfast_objstore_osd::log::{self, Append, Blocking, Log, Recovered, Visitor};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The smallest room an entry takes beside its command.
 const ENTRY_OVERHEAD: usize = 64;
@@ -39,10 +41,11 @@ impl Wal {
     /// Fills the copy at `place` and tells how it went.
     pub async fn fill(self: Arc<Self>, place: Place) {
         let event = match self.clone().try_fill(place).await {
-            Ok(()) => Event::Filled(place),
+            Ok(true) => Event::Filled(place),
+            Ok(false) => return,
             Err(why) => {
                 failpoint::reached("wal.fill_failed");
-                tracing::warn!(copy = %self.mirrors.dirs[place as usize].display(), %why, "a copy of the metadata log could not be filled");
+                tracing::warn!(copy = %self.mirrors.folders.dir(place).display(), %why, "a copy of the metadata log could not be filled");
                 self.refuse(place, why);
                 Event::Failed(place)
             }
@@ -50,7 +53,8 @@ impl Wal {
         self.tell(event);
     }
 
-    async fn try_fill(self: Arc<Self>, place: Place) -> Result<(), String> {
+    /// Whether it was filled; not, if it was left out meanwhile.
+    async fn try_fill(self: Arc<Self>, place: Place) -> Result<bool, String> {
         let member = self.empty_copy(place).await?;
         tracing::info!(copy = %member.dir.display(), "filling a copy of the metadata log");
         let epoch = self.epoch();
@@ -78,12 +82,15 @@ impl Wal {
             if member.ended() >= last {
                 break;
             }
-            if self.is_broken() || member.log.failure().is_some() || !self.is_member(&member) {
-                return Err(member.log.failure().unwrap_or_else(|| "it was left out meanwhile".into()));
+            if let Some(why) = member.log.failure() {
+                return Err(why);
+            }
+            if self.is_broken() || !self.is_member(&member) {
+                return Ok(false);
             }
             changed.await;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// A copy that gets records from now on, and whose own are void: one of this run that was left out, or one made anew.
@@ -93,22 +100,30 @@ impl Wal {
             member.reopen();
             return Ok(member);
         }
-        let dir = self.mirrors.dirs[place as usize].clone();
-        let id = self.mirrors.seed.wrapping_add(place as u128 + 1);
-        let log = make(&self.mirrors.disk, &dir, id, &self.mirrors.log).await?;
-        Ok(Member::new(place, dir, log, Default::default(), 0))
+        let folder = self.mirrors.folders.get(place).ok_or("it has no folder")?;
+        // Another than any of a log that was made with this seed, which begin behind it.
+        let nth = self.mirrors.made.fetch_add(1, Ordering::Relaxed) + 1;
+        let id = self.mirrors.seed.wrapping_add(u128::from(nth) << 16 | u128::from(place));
+        let log = make(&self.mirrors.disk, &folder, id, &self.mirrors.log).await?;
+        Ok(Member::new(place, folder.dir, log, Default::default(), 0))
     }
 }
 
-/// Makes an empty log in `dir` and opens it. What a copy there held is given up: it counts no more, and only whole can it be believed again.
-async fn make(disk: &Arc<dyn Disk>, dir: &Path, id: u128, config: &log::Config) -> Result<Log, String> {
-    let (d, at, c) = (disk.clone(), dir.to_path_buf(), config.clone());
-    let format = move || format_anew(&*d, &at, id, &c);
+/// Makes an empty log in a folder and opens it. What a copy there held is given up: it counts no more, and only whole can it be believed again.
+async fn make(disk: &Arc<dyn Disk>, folder: &Folder, id: u128, config: &log::Config) -> Result<Log, String> {
+    let (d, at, c) = (disk.clone(), folder.clone(), config.clone());
+    let format = move || {
+        // Else it would be made on the device that the folder's was mounted on.
+        if !at.is_there(&*d) {
+            return Err("its folder is not there".to_string());
+        }
+        format_anew(&*d, &at.dir, id, &c)
+    };
     match config.blocking {
         Blocking::Here => format(),
         Blocking::Pool => tokio::task::spawn_blocking(format).await.unwrap_or_else(|e| Err(e.to_string())),
     }?;
-    Log::open(disk.clone(), dir, config.clone(), &mut Nothing).await.map(|(log, _)| log).map_err(|e| e.to_string())
+    Log::open(disk.clone(), &folder.dir, config.clone(), &mut Nothing).await.map(|(log, _)| log).map_err(|e| e.to_string())
 }
 
 /// Makes an empty log where another, or pieces of one, may be. Blocks.

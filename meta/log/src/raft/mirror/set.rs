@@ -10,30 +10,39 @@
 //! 48   4  epoch: number of the change within that start
 //! 52   2  known devices, K
 //! 54   2  members, M
-//! 56  2K  the known devices
+//! 56   2  version 2 only: devices known before, B; where there are none, version 1 is written, which has neither this nor the list
+//!  …  2K  the known devices
 //!  …  2M  the members; some of the known devices
+//!  …  2B  version 2 only: the devices known before
 //!  …   4  CRC-32C of all before
 //! ```
 //! Numbers are little-endian; a device is named by the place of its folder in the cluster file. Valid: length, magic, checksum; a higher
 //! version is refused before anything that follows it is looked at. The file is replaced atomically.
 //!
-//! What always holds: quorums of one set of known devices meet. A start first makes a quorum promise its number, so that sets of two
+//! What always holds: quorums of one set of known devices meet. The known devices change by a set that names those before too and needs a
+//! quorum of each; whoever has a quorum of the old ones sees it. A start first makes a quorum promise its number, so that sets of two
 //! starts never have the same epoch; the highest epoch read from a quorum is, or comes after, every set that ever counted.
 
+use super::folders::{Folder, Folders};
 use holdfast_objstore_base::checksum::crc32c;
-use holdfast_objstore_base::disk::{Disk, DiskError};
+use holdfast_objstore_base::disk::Disk;
 use holdfast_objstore_base::failpoint;
 use holdfast_objstore_osd::log::Blocking;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 pub const FILE: &str = "mirrors";
 const MAGIC: &[u8; 8] = b"HFSTMIRR";
-const VERSION: u32 = 1;
+/// Of a set whose known devices change.
+const VERSION: u32 = 2;
+/// Of all others.
+const STEADY: u32 = 1;
 const HEAD: usize = 56;
+/// What version 2 has more in its head.
+const HEAD_MORE: usize = 2;
 /// More folders than one process can have.
 const PLACES_MAX: usize = 1024;
 
@@ -59,6 +68,8 @@ pub struct Set {
     pub epoch: Epoch,
     /// Devices that store the set; a quorum of them decides.
     pub known: Vec<Place>,
+    /// Devices known until this set counts: a quorum of them too. None where they do not change.
+    pub before: Vec<Place>,
     /// Devices whose copies are whole.
     pub members: Vec<Place>,
 }
@@ -67,6 +78,17 @@ impl Set {
     /// Copies that must have a record before it is acknowledged.
     pub fn need(&self) -> usize {
         self.members.len().min(2)
+    }
+
+    /// Devices that store it.
+    pub fn stores(&self) -> Vec<Place> {
+        let only_before = self.before.iter().filter(|b| !self.known.contains(b));
+        self.known.iter().chain(only_before).copied().collect()
+    }
+
+    /// Whether it counts once these have it; and whether these tell that it is the newest.
+    pub fn decided_by(&self, have: &[Place]) -> bool {
+        is_quorum(&self.known, have) && (self.before.is_empty() || is_quorum(&self.before, have))
     }
 }
 
@@ -88,18 +110,23 @@ pub enum Seen {
 
 impl Super {
     pub fn encode(&self) -> Vec<u8> {
-        let len = HEAD + 2 * (self.set.known.len() + self.set.members.len()) + 4;
+        let (known, members, before) = (&self.set.known, &self.set.members, &self.set.before);
+        let (version, more) = if before.is_empty() { (STEADY, 0) } else { (VERSION, HEAD_MORE) };
+        let len = HEAD + more + 2 * (known.len() + members.len() + before.len()) + 4;
         let mut b = Vec::with_capacity(len);
         b.extend_from_slice(MAGIC);
-        b.extend_from_slice(&VERSION.to_le_bytes());
+        b.extend_from_slice(&version.to_le_bytes());
         b.extend_from_slice(&(len as u32).to_le_bytes());
         b.extend_from_slice(&self.log.to_le_bytes());
         b.extend_from_slice(&self.promised.to_le_bytes());
         b.extend_from_slice(&self.set.epoch.start.to_le_bytes());
         b.extend_from_slice(&self.set.epoch.change.to_le_bytes());
-        b.extend_from_slice(&(self.set.known.len() as u16).to_le_bytes());
-        b.extend_from_slice(&(self.set.members.len() as u16).to_le_bytes());
-        self.set.known.iter().chain(&self.set.members).for_each(|p| b.extend_from_slice(&p.to_le_bytes()));
+        b.extend_from_slice(&(known.len() as u16).to_le_bytes());
+        b.extend_from_slice(&(members.len() as u16).to_le_bytes());
+        if more > 0 {
+            b.extend_from_slice(&(before.len() as u16).to_le_bytes());
+        }
+        known.iter().chain(members).chain(before).for_each(|p| b.extend_from_slice(&p.to_le_bytes()));
         let crc = crc32c(&b);
         b.extend_from_slice(&crc.to_le_bytes());
         b
@@ -125,23 +152,25 @@ impl Super {
         if crc != crc32c(&b[..len - 4]) {
             return Err("wrong checksum".into());
         }
-        let known = u16::from_le_bytes(at(b, 52).ok_or_else(short)?) as usize;
-        let members = u16::from_le_bytes(at(b, 54).ok_or_else(short)?) as usize;
-        if known > PLACES_MAX || HEAD + 2 * (known + members) + 4 != len {
+        let count = |from| Ok::<_, String>(u16::from_le_bytes(at(b, from).ok_or_else(short)?) as usize);
+        let (known, members) = (count(52)?, count(54)?);
+        let (before, head) = if version == STEADY { (0, HEAD) } else { (count(HEAD)?, HEAD + HEAD_MORE) };
+        if known > PLACES_MAX || before > PLACES_MAX || head + 2 * (known + members + before) + 4 != len {
             return Err("wrong number of devices".into());
         }
-        let places: Vec<Place> = b[HEAD..len - 4].chunks_exact(2).map(|p| Place::from_le_bytes(p.try_into().expect("two bytes"))).collect();
-        let (known, members) = places.split_at(known);
+        let places: Vec<Place> = b[head..len - 4].chunks_exact(2).map(|p| Place::from_le_bytes(p.try_into().expect("two bytes"))).collect();
+        let (known, others) = places.split_at(known);
+        let (members, before) = others.split_at(members);
         let epoch =
             Epoch { start: u64::from_le_bytes(at(b, 40).ok_or_else(short)?), change: u32::from_le_bytes(at(b, 48).ok_or_else(short)?) };
         let unique = |p: &[Place]| p.iter().enumerate().all(|(i, x)| !p[..i].contains(x));
-        if known.is_empty() || !unique(known) || !unique(members) || !members.iter().all(|m| known.contains(m)) {
+        if known.is_empty() || !unique(known) || !unique(members) || !unique(before) || !members.iter().all(|m| known.contains(m)) {
             return Err("a member that is not known".into());
         }
         Ok(Super {
             log: u128::from_le_bytes(at(b, 16).ok_or_else(short)?),
             promised: u64::from_le_bytes(at(b, 32).ok_or_else(short)?),
-            set: Set { epoch, known: known.to_vec(), members: members.to_vec() },
+            set: Set { epoch, known: known.to_vec(), before: before.to_vec(), members: members.to_vec() },
         })
     }
 }
@@ -177,7 +206,7 @@ pub fn judge(seen: &[Seen]) -> Judged {
     }
     // A device of another log, from before a restore, has no say.
     let have: Vec<Place> = here.iter().filter(|(_, s)| s.log == newest.log).map(|(p, _)| *p).collect();
-    Judged::Newest { log: newest.log, set: newest.set.clone(), promised, quorum: is_quorum(&newest.set.known, &have) }
+    Judged::Newest { log: newest.log, set: newest.set.clone(), promised, quorum: newest.set.decided_by(&have) }
 }
 
 /// What the device of `dir` stores.
@@ -192,37 +221,48 @@ pub fn read(disk: &dyn Disk, dir: &Path) -> Seen {
     }
 }
 
-/// Stores it durably. Blocks.
-pub fn write(disk: &dyn Disk, dir: &Path, what: &Super) -> Result<(), DiskError> {
-    disk.create_dir_all(dir)?;
-    disk.write_small(&dir.join(FILE), &what.encode(), 0o600)
+/// The devices that are to be known: those that are and are `kept` (all, where nothing is said), then the others of `devices`.
+pub fn wanted(known: &[Place], devices: &[Place], kept: Option<&[Place]>) -> Vec<Place> {
+    let stays = known.iter().copied().filter(|p| kept.is_none_or(|kept| kept.contains(p)));
+    let fresh = devices.iter().copied().filter(|p| !known.contains(p));
+    stays.chain(fresh).take(PLACES_MAX).collect()
 }
 
-/// Stores it on the known devices that are there, at once; whether a quorum of them has it. A device that takes its time with an
+/// Stores it durably. Blocks.
+pub fn write(disk: &dyn Disk, folder: &Folder, what: &Super) -> Result<(), String> {
+    let there = || if folder.is_there(disk) { Ok(()) } else { Err("its folder is not there".to_string()) };
+    there()?;
+    disk.create_dir_all(&folder.dir).map_err(|e| e.to_string())?;
+    disk.write_small(&folder.dir.join(FILE), &what.encode(), 0o600).map_err(|e| e.to_string())?;
+    // It does not count on what took its place meanwhile.
+    there()
+}
+
+/// Stores it on those devices that are there, at once; whether `enough` of them have it. A device that takes its time with an
 /// earlier one is passed by: were both under way, the older could come out on top. Devices that have not answered when the others decide go on.
 pub async fn store(
     disk: &Arc<dyn Disk>,
-    dirs: &[PathBuf],
-    known: &[Place],
-    present: Option<&[Place]>,
+    folders: &Folders,
+    places: &[Place],
     what: &Super,
+    enough: impl Fn(&[Place]) -> bool,
     blocking: Blocking,
     writing: &Arc<Mutex<BTreeSet<Place>>>,
 ) -> bool {
     let mut tasks = tokio::task::JoinSet::new();
     let mut have = Vec::new();
-    for place in known.iter().copied().filter(|p| present.is_none_or(|there| there.contains(p))) {
-        let Some(dir) = dirs.get(place as usize).cloned() else { continue };
+    for place in places.iter().copied() {
+        let Some(folder) = folders.get(place).filter(|f| f.present) else { continue };
         if !writing.lock().insert(place) {
             continue;
         }
         let (disk, what, writing) = (disk.clone(), what.clone(), writing.clone());
         let store = move || {
-            let stored = write(&*disk, &dir, &what);
+            let stored = write(&*disk, &folder, &what);
             writing.lock().remove(&place);
-            if let Err(e) = &stored {
+            if let Err(why) = &stored {
                 failpoint::reached("wal.set_not_stored");
-                tracing::warn!(dir = %dir.display(), error = %e, "which copies of the metadata log count could not be stored here");
+                tracing::warn!(dir = %folder.dir.display(), %why, "which copies of the metadata log count could not be stored here");
             }
             stored.is_ok().then_some(place)
         };
@@ -231,7 +271,7 @@ pub async fn store(
             Blocking::Pool => drop(tasks.spawn_blocking(store)),
         }
     }
-    while !is_quorum(known, &have) {
+    while !enough(&have) {
         match tasks.join_next().await {
             Some(Ok(stored)) => have.extend(stored),
             Some(Err(_)) => {}
@@ -247,25 +287,29 @@ mod tests {
     use super::*;
 
     fn sample() -> Super {
-        let set = Set { epoch: Epoch { start: 3, change: 2 }, known: vec![0, 1, 2, 5], members: vec![1, 5] };
+        let set = Set { epoch: Epoch { start: 3, change: 2 }, known: vec![0, 1, 2, 5], before: vec![], members: vec![1, 5] };
         Super { log: 77, promised: 4, set }
     }
 
     #[test]
     fn a_mirror_superblock_survives_both_ways_and_no_other_bytes_pass() {
-        let bytes = sample().encode();
-        assert_eq!((bytes.len(), Super::decode(&bytes)), (72, Ok(sample())));
-        for n in 0..bytes.len() {
-            assert!(Super::decode(&bytes[..n]).is_err(), "cut at {n}");
-            for bit in 0..8 {
-                let mut bad = bytes.clone();
-                bad[n] ^= 1 << bit;
-                assert!(Super::decode(&bad).is_err(), "byte {n} bit {bit}");
+        let mut changing = sample();
+        changing.set.before = vec![0, 1, 2, 3];
+        for (what, version, len) in [(sample(), 1, 72), (changing, 2, 82)] {
+            let bytes = what.encode();
+            assert_eq!((bytes.len(), bytes[8], Super::decode(&bytes)), (len, version, Ok(what)));
+            for n in 0..bytes.len() {
+                assert!(Super::decode(&bytes[..n]).is_err(), "cut at {n}");
+                for bit in 0..8 {
+                    let mut bad = bytes.clone();
+                    bad[n] ^= 1 << bit;
+                    assert!(Super::decode(&bad).is_err(), "byte {n} bit {bit}");
+                }
             }
+            let mut newer = bytes;
+            newer[8] = 3;
+            assert!(Super::decode(&newer[..16]).is_err_and(|e| e.contains("newer")));
         }
-        let mut newer = bytes;
-        newer[8] = 2;
-        assert!(Super::decode(&newer[..16]).is_err_and(|e| e.contains("newer")));
     }
 
     #[test]
@@ -290,7 +334,7 @@ mod tests {
     #[test]
     fn the_newest_set_is_known_only_from_a_quorum() {
         let s = |start, change, members: &[Place]| {
-            let set = Set { epoch: Epoch { start, change }, known: vec![0, 1, 2], members: members.to_vec() };
+            let set = Set { epoch: Epoch { start, change }, known: vec![0, 1, 2], before: vec![], members: members.to_vec() };
             Seen::Here(Super { log: 1, promised: start, set })
         };
         let newest = |seen: &[Seen]| match judge(seen) {
@@ -305,10 +349,124 @@ mod tests {
         assert_eq!(judge(&[s(0, 0, &[0, 1]), Seen::Absent]), Judged::Never);
         // A device of the log from before a restore has no say, though it makes the number of starts go on.
         let mut other = sample();
-        other.set = Set { epoch: Epoch { start: 9, change: 0 }, known: vec![0, 1, 2], members: vec![2] };
+        other.set = Set { epoch: Epoch { start: 9, change: 0 }, known: vec![0, 1, 2], before: vec![], members: vec![2] };
         let seen = [s(2, 1, &[0, 1]), s(2, 1, &[0, 1]), Seen::Here(Super { log: 1, ..other.clone() })];
         assert_eq!(newest(&seen).0, [2]);
         let seen = [s(2, 1, &[0, 1]), Seen::Here(Super { log: 9, ..other.clone() }), Seen::Here(Super { log: 9, ..other })];
         assert_eq!(newest(&seen), (vec![2], true));
+    }
+
+    /// Devices that store sets, and a process that changes which of them are known.
+    struct World {
+        rng: holdfast_objstore_base::sim::Rng,
+        stored: Vec<Option<Super>>,
+        /// The epoch of the newest set that counted.
+        counted: Epoch,
+        sets: std::collections::BTreeMap<Epoch, Set>,
+        changes: u64,
+    }
+
+    impl World {
+        fn some(&mut self, of: &[Place]) -> Vec<Place> {
+            let all = self.rng.below(3) == 0;
+            of.iter().copied().filter(|_| all || self.rng.below(4) > 0).collect()
+        }
+
+        /// Stores a set on some of those devices; whether it counts.
+        fn store(&mut self, set: &Set, promised: u64, on: &[Place]) -> bool {
+            let other = self.sets.insert(set.epoch, set.clone()).filter(|s| s != set);
+            assert_eq!(other, None, "two sets of one epoch");
+            let have = self.some(on);
+            for p in &have {
+                self.stored[*p as usize] = Some(Super { log: 1, promised, set: set.clone() });
+            }
+            let counts = set.decided_by(&have);
+            if counts {
+                self.counted = self.counted.max(set.epoch);
+            }
+            counts
+        }
+
+        /// A start that reads some of the devices; the set it goes on with.
+        fn start(&mut self) -> Option<Set> {
+            let all: Vec<Place> = (0..self.stored.len() as Place).collect();
+            let there = self.some(&all);
+            let see = |(p, s): (usize, &Option<Super>)| match s {
+                Some(s) if there.contains(&(p as Place)) => Seen::Here(s.clone()),
+                _ => Seen::Absent,
+            };
+            let seen: Vec<Seen> = self.stored.iter().enumerate().map(see).collect();
+            let Judged::Newest { set, promised, quorum: true, .. } = judge(&seen) else { return None };
+            assert!(set.epoch >= self.counted, "{} is taken for the newest, and {} counted", set.epoch, self.counted);
+            let promised = promised + 1;
+            let stores: Vec<Place> = set.stores().into_iter().filter(|p| matches!(seen[*p as usize], Seen::Here(_))).collect();
+            let have = self.some(&stores);
+            for p in &have {
+                self.stored[*p as usize].as_mut().expect("it was seen").promised = promised;
+            }
+            if !set.decided_by(&have) {
+                return None;
+            }
+            let set = Set { epoch: Epoch { start: promised, change: 1 }, ..set };
+            let on: Vec<Place> = set.stores().into_iter().filter(|p| there.contains(p)).collect();
+            self.store(&set, promised, &on).then_some(set)
+        }
+
+        /// A life: changes of the known devices, until something cannot be stored that must be.
+        fn serve(&mut self, mut set: Set) {
+            let promised = set.epoch.start;
+            let mut change = set.epoch.change;
+            for _ in 0..self.rng.below(8) {
+                let mut next = set.clone();
+                next.before = Vec::new();
+                if set.before.is_empty() {
+                    let n = self.stored.len() as u64;
+                    next.known = (0..n as Place).filter(|_| self.rng.coin()).collect();
+                    if next.known.is_empty() || next.known == set.known {
+                        continue;
+                    }
+                    next.before = set.known.clone();
+                    next.members = vec![next.known[0]];
+                }
+                change += 1;
+                next.epoch.change = change;
+                let on = next.stores();
+                match self.store(&next, promised, &on) {
+                    true => {
+                        self.changes += u64::from(!next.before.is_empty());
+                        set = next;
+                    }
+                    false if !next.before.is_empty() => {
+                        change += 1;
+                        let undone = Set { epoch: Epoch { change, ..set.epoch }, before: Vec::new(), ..set.clone() };
+                        if !self.store(&undone, promised, &undone.stores()) {
+                            return;
+                        }
+                        set = undone;
+                    }
+                    false => return,
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_start_goes_on_with_an_older_set_however_the_known_devices_changed() {
+        let (mut starts, mut changes) = (0, 0);
+        for seed in 0..3000 {
+            let first = Set { epoch: Epoch { start: 0, change: 0 }, known: vec![0, 1, 2], before: vec![], members: vec![0] };
+            let stored = |p| (p < 3).then(|| Super { log: 1, promised: 1, set: first.clone() });
+            let rng = holdfast_objstore_base::sim::Rng::new(seed);
+            let stored = (0..6).map(stored).collect();
+            let mut world = World { rng, stored, counted: first.epoch, sets: Default::default(), changes: 0 };
+            for _ in 0..12 {
+                if let Some(set) = world.start() {
+                    starts += 1;
+                    world.serve(set);
+                }
+            }
+            changes += world.changes;
+        }
+        assert!(starts > 10_000 && changes > 3_000, "{starts} starts, {changes} changes");
     }
 }

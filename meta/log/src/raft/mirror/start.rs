@@ -1,19 +1,22 @@
 //! A start: which copies count, which has the longest tail, and making the others its equals.
 //!
-//! 1. Read what every folder's device says of the copies. Without a quorum of the known devices the start is refused.
+//! 1. Read what every folder's device says of the copies. Without a quorum of the known devices the start is refused. Where the newest set changes
+//!    them, it is a quorum of the old and of the new.
 //! 2. Have a quorum promise the number of this start (where there is one device, step 5 alone does it).
-//! 3. Open the copies of the newest set. The one with the last name, by (epoch, number), has everything that was acknowledged.
+//! 3. Open the copies of the newest set. The one with the last name, by (epoch, number), has everything that was acknowledged; where it is not
+//!    whole, the next one has.
 //! 4. To copies that end earlier in the same records, the missing ones are written.
 //! 5. A set of those that are now equal is made durable on a quorum. Only then is anything written.
 //!
 //! What always holds: a copy outside the newest set is not read; nothing is changed before step 1 has passed.
-//! What it leaves out: filling copies anew ([`super::fill`]); the log does that when it is open, before anybody is served where there is but one copy.
+//! What it leaves out: devices that came or are gone for good, and filling copies anew ([`super::fill`]); the log does that when it is open, before anybody is served where there is but one copy.
 
 use super::super::Config;
-use super::super::recover::{Collect, Restage};
+use super::super::recover::{Collect, Replayed, Restage};
 use super::super::wal::State;
 use super::Doubt;
 use super::fill::{copy_tail, format_anew};
+use super::folders::Folders;
 use super::member::Member;
 use super::set::{self, Epoch, Judged, Place, Seen, Set, Super};
 use crate::{Error, Result};
@@ -21,7 +24,6 @@ use holdfast_objstore_base::disk::Disk;
 use holdfast_objstore_base::failpoint;
 use holdfast_objstore_osd::log::Log;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Numbers of starts that one without a quorum leaves out: devices it could not read may have promised them.
@@ -57,9 +59,9 @@ struct Newest {
 }
 
 /// Opens the copies, or makes them where the log is new. `state_index`: what the state holds; `restage`: what it is shown on the way.
-pub async fn start(disk: &Arc<dyn Disk>, dirs: &[PathBuf], config: &Config, state_index: u64, restage: &Restage<'_>) -> Result<Started> {
-    let seen: Vec<Seen> = dirs.iter().map(|d| set::read(&**disk, d)).collect();
-    let newest = choose(disk, dirs, config, state_index, &seen)?;
+pub async fn start(disk: &Arc<dyn Disk>, folders: &Folders, config: &Config, state_index: u64, restage: &Restage<'_>) -> Result<Started> {
+    let seen: Vec<Seen> = folders.all().iter().map(|f| set::read(&**disk, &f.dir)).collect();
+    let newest = choose(disk, folders, config, state_index, &seen)?;
     let mut notes = Vec::new();
     if newest.stale {
         failpoint::reached("wal.stale_start");
@@ -67,35 +69,36 @@ pub async fn start(disk: &Arc<dyn Disk>, dirs: &[PathBuf], config: &Config, stat
         notes.push("the metadata log was started without a majority of its devices: what was acknowledged after the copies at hand were left out is lost".into());
     }
     let promised = newest.promised + if newest.stale { STARTS_SKIPPED } else { 1 };
-    let mut known = known(&newest.set.known, dirs, config);
+    let (mut known, mut before) = (newest.set.known.clone(), newest.set.before.clone());
     if newest.stale {
         // From now on those decide that are at hand.
-        known.retain(|p| {
-            config.mirrors.present.as_ref().is_none_or(|there| there.contains(p))
-                && !matches!(seen.get(*p as usize), Some(Seen::Unreadable(_)) | None)
-        });
-    }
-    if known.len() > 1 && !newest.stale {
-        promise(disk, dirs, config, &newest, promised).await?;
+        known = set::wanted(&newest.set.stores(), &devices(folders, config), config.mirrors.kept.as_deref());
+        let at_hand = |p: &Place| !matches!(seen.get(*p as usize), Some(Seen::Unreadable(_)) | None);
+        known.retain(|p| at_hand(p) && folders.get(*p).is_some_and(|f| f.is_there(&**disk)));
+        before = Vec::new();
+    } else if newest.set.stores().len() > 1 {
+        promise(disk, folders, config, &newest, promised).await?;
     }
     let mut out = BTreeMap::new();
-    let mut copies = open_copies(disk, dirs, config, &newest, &mut out).await?;
-    let best = longest(&copies);
-    let state = copies[best].found.replay(&copies[best].log, restage).await?;
-    let best = copies.swap_remove(best);
-    if copies.is_empty() && newest.set.members.len() > 2 {
+    let mut rotten = Vec::new();
+    let mut copies = open_copies(disk, folders, config, &newest, &mut out, &mut rotten).await?;
+    let (best, replayed) = first_whole(&mut copies, folders, restage, &mut out, &mut rotten).await?;
+    let in_set = |c: &Copy| newest.set.members.contains(&c.place);
+    let (of, whole) = (newest.set.members.len(), copies.iter().chain([&best]).filter(|c| in_set(c)).count());
+    if of > 2 && of - whole >= newest.set.need() {
         failpoint::reached("wal.one_of_many");
         config.mirrors.doubt(Doubt::LastMoment)?;
-        notes.push(format!(
-            "of {} copies of the metadata log one could be read: what was acknowledged in the very last moment may be missing from it",
-            newest.set.members.len()
-        ));
+        let lacks = "what was acknowledged in the very last moment may be missing from it";
+        notes.push(format!("of {of} copies of the metadata log {whole} could be read: {lacks}"));
     }
+    let state = replayed.taken(restage)?;
+    config.metrics.mirrors_rotten.inc_by(rotten.len() as u64);
+    notes.extend(rotten.iter().map(|why| format!("a copy of the metadata log is not whole, and another was taken: {why}")));
     let last = best.found.last();
     let mut members = Vec::new();
     for copy in copies {
         let place = copy.place;
-        match equal(&best, copy, &dirs[place as usize]).await {
+        match equal(&best, copy, &folders.dir(place)).await {
             Ok(Some(member)) => members.push(member),
             // It has other records: it is filled anew, as a spare.
             Ok(None) => {}
@@ -103,11 +106,14 @@ pub async fn start(disk: &Arc<dyn Disk>, dirs: &[PathBuf], config: &Config, stat
         }
     }
     let lives = best.found.lives();
-    members.push(Member::new(best.place, dirs[best.place as usize].clone(), best.log, lives, last.number));
+    members.push(Member::new(best.place, folders.dir(best.place), best.log, lives, last.number));
     members.sort_by_key(|m| m.place);
-    let places = members.iter().map(|m| m.place).collect();
-    let set = Set { epoch: Epoch { start: promised, change: 1 }, known, members: places };
-    decide(disk, dirs, config, &newest, &set, promised).await?;
+    let places: Vec<Place> = members.iter().map(|m| m.place).collect();
+    // One that is to be forgotten leaves when another has its copy.
+    let leaving: Vec<Place> = places.iter().copied().filter(|p| !known.contains(p)).collect();
+    known.extend(leaving);
+    let set = Set { epoch: Epoch { start: promised, change: 1 }, known, before, members: places };
+    decide(disk, folders, config, &newest, &set, promised).await?;
     Ok(Started { members, state, set, id: newest.id, promised, out, notes })
 }
 
@@ -116,25 +122,27 @@ fn failed(e: impl std::fmt::Display) -> Error {
 }
 
 /// What is to be recovered; makes an empty log where it may.
-fn choose(disk: &Arc<dyn Disk>, dirs: &[PathBuf], config: &Config, state_index: u64, seen: &[Seen]) -> Result<Newest> {
-    let first = dirs[0].display();
+fn choose(disk: &Arc<dyn Disk>, folders: &Folders, config: &Config, state_index: u64, seen: &[Seen]) -> Result<Newest> {
+    let first = folders.first();
+    let first = first.display();
     let judged = set::judge(seen);
     if config.mirrors.behind_state {
         // Whatever logs there are belong to what the state replaces.
         let promised = if let Judged::Newest { promised, .. } = &judged { promised + STARTS_SKIPPED } else { 0 };
-        return format(disk, dirs, config, promised);
+        return format(disk, folders, config, promised);
     }
     match judged {
-        Judged::Never if config.create && state_index == 0 => format(disk, dirs, config, 0),
+        Judged::Never if config.create && state_index == 0 => format(disk, folders, config, 0),
         Judged::Never => Err(Error::Failed(format!("the metadata log in {first} is missing"))),
         Judged::Unknown(why) => Err(Error::Failed(format!("no device tells which copies of the metadata log count: {why}"))),
         Judged::Newest { log, set, promised, quorum } => {
             if !quorum && !config.mirrors.accept_stale {
-                let there = set.known.iter().filter(|p| matches!(seen.get(**p as usize), Some(Seen::Here(s)) if s.log == log)).count();
+                let stores = set.stores();
+                let there = stores.iter().filter(|p| matches!(seen.get(**p as usize), Some(Seen::Here(s)) if s.log == log)).count();
                 return Err(Error::Failed(format!(
                     "{there} of {} devices tell which copies of the metadata log are the newest, and a majority must: bring back a device that is missing, \
                      or start with --accept-stale, which takes the newest copy at hand and loses whatever was acknowledged after it was left out",
-                    set.known.len()
+                    stores.len()
                 )));
             }
             Ok(Newest { id: log, set, promised, stale: !quorum })
@@ -143,75 +151,66 @@ fn choose(disk: &Arc<dyn Disk>, dirs: &[PathBuf], config: &Config, state_index: 
 }
 
 /// Makes an empty log: its copies first, then what says that they are.
-fn format(disk: &Arc<dyn Disk>, dirs: &[PathBuf], config: &Config, promised: u64) -> Result<Newest> {
-    let known = known(&[], dirs, config);
+fn format(disk: &Arc<dyn Disk>, folders: &Folders, config: &Config, promised: u64) -> Result<Newest> {
+    let known = devices(folders, config);
     let members: Vec<Place> = known.iter().copied().take(config.mirrors.copies.max(1)).collect();
     for place in &members {
         // Random, and each copy's own.
         let id = config.id.wrapping_add(*place as u128 + 1);
-        format_anew(&**disk, &dirs[*place as usize], id, &config.log).map_err(failed)?;
+        format_anew(&**disk, &folders.dir(*place), id, &config.log).map_err(failed)?;
     }
-    let set = Set { epoch: Epoch { start: promised, change: 0 }, known, members };
+    let set = Set { epoch: Epoch { start: promised, change: 0 }, known, before: Vec::new(), members };
     let what = Super { log: config.id, promised, set: set.clone() };
-    for place in &set.known {
-        set::write(&**disk, &dirs[*place as usize], &what).map_err(failed)?;
+    for folder in set.known.iter().filter_map(|p| folders.get(*p)) {
+        set::write(&**disk, &folder, &what).map_err(|why| failed(format!("{}: {why}", folder.dir.display())))?;
     }
     Ok(Newest { id: config.id, set, promised, stale: false })
 }
 
-/// The known devices: those there were, and those that came. None is forgotten by itself: it may only be away.
-fn known(before: &[Place], dirs: &[PathBuf], config: &Config) -> Vec<Place> {
-    let all: Vec<Place> = (0..dirs.len() as Place).collect();
+/// The devices that are there.
+fn devices(folders: &Folders, config: &Config) -> Vec<Place> {
+    let all: Vec<Place> = (0..folders.len() as Place).collect();
     let devices = config.mirrors.devices.as_ref().unwrap_or(&all);
-    let fresh = devices.iter().copied().filter(|d| !before.contains(d) && (*d as usize) < dirs.len());
-    before.iter().copied().chain(fresh).collect()
+    devices.iter().copied().filter(|d| all.contains(d)).collect()
 }
 
 /// Has a quorum promise the number of this start, beside the sets they store.
-async fn promise(disk: &Arc<dyn Disk>, dirs: &[PathBuf], config: &Config, newest: &Newest, promised: u64) -> Result<()> {
+async fn promise(disk: &Arc<dyn Disk>, folders: &Folders, config: &Config, newest: &Newest, promised: u64) -> Result<()> {
     let mut have = Vec::new();
-    for place in &newest.set.known {
-        if let Some(dir) = dirs.get(*place as usize)
-            && let Seen::Here(s) = set::read(&**disk, dir)
+    for place in newest.set.stores() {
+        if let Some(folder) = folders.get(place)
+            && let Seen::Here(s) = set::read(&**disk, &folder.dir)
             && s.log == newest.id
         {
             let what = Super { promised, ..s };
-            let writing = Default::default();
-            let present = config.mirrors.present.as_deref();
             // One by one: each repeats its own.
-            set::store(disk, dirs, &[*place], present, &what, config.log.blocking, &writing).await.then(|| have.push(*place));
+            let has = |have: &[Place]| !have.is_empty();
+            set::store(disk, folders, &[place], &what, has, config.log.blocking, &Default::default()).await.then(|| have.push(place));
         }
     }
-    if set::is_quorum(&newest.set.known, &have) { Ok(()) } else { Err(no_majority()) }
+    if newest.set.decided_by(&have) { Ok(()) } else { Err(no_majority()) }
 }
 
 fn no_majority() -> Error {
     Error::Failed("which copies of the metadata log count could not be made durable on a majority of its devices".into())
 }
 
-/// Makes the set of this start durable: on a quorum of the devices known before, then on one of those known from now on.
-async fn decide(disk: &Arc<dyn Disk>, dirs: &[PathBuf], config: &Config, newest: &Newest, set: &Set, promised: u64) -> Result<()> {
+/// Makes the set of this start durable.
+async fn decide(disk: &Arc<dyn Disk>, folders: &Folders, config: &Config, newest: &Newest, set: &Set, promised: u64) -> Result<()> {
     let what = Super { log: newest.id, promised, set: set.clone() };
-    let present = config.mirrors.present.as_deref();
-    let store = |known: Vec<Place>| {
-        let (disk, what) = (disk.clone(), what.clone());
-        async move { set::store(&disk, dirs, &known, present, &what, config.log.blocking, &Default::default()).await }
-    };
-    let before = store(newest.set.known.clone()).await;
-    let fresh: Vec<Place> = set.known.iter().copied().filter(|p| !newest.set.known.contains(p)).collect();
-    for place in fresh {
-        store(vec![place]).await;
-    }
-    if before || newest.stale { Ok(()) } else { Err(no_majority()) }
+    let enough = |have: &[Place]| set.decided_by(have);
+    let counts = set::store(disk, folders, &set.stores(), &what, enough, config.log.blocking, &Default::default()).await;
+    if counts { Ok(()) } else { Err(no_majority()) }
 }
 
 /// Opens the copies of the newest set; where it is not surely the newest, also others, when none of it is left.
 async fn open_copies(
     disk: &Arc<dyn Disk>,
-    dirs: &[PathBuf],
+    folders: &Folders,
     config: &Config,
     newest: &Newest,
     out: &mut BTreeMap<Place, String>,
+    rotten: &mut Vec<String>,
 ) -> Result<Vec<Copy>> {
     let mut copies = Vec::new();
     let others = newest.set.known.iter().filter(|p| newest.stale && !newest.set.members.contains(p));
@@ -221,17 +220,22 @@ async fn open_copies(
         if !in_set && !copies.is_empty() {
             break;
         }
-        let opened = match dirs.get(place as usize).filter(|_| config.mirrors.present.as_ref().is_none_or(|p| p.contains(&place))) {
+        let folder = folders.get(place).filter(|f| f.is_there(&**disk));
+        let is_there = folder.is_some();
+        let opened = match folder.map(|f| f.dir) {
             None => Err("its folder is not there".to_string()),
-            Some(dir) if !Log::exists(&**disk, dir) => Err(format!("the metadata log in {} is missing", dir.display())),
+            Some(dir) if !Log::exists(&**disk, &dir) => Err(format!("the metadata log in {} is missing", dir.display())),
             Some(dir) => {
                 let mut found = Collect::default();
-                match Log::open(disk.clone(), dir, config.log.clone(), &mut found).await {
+                match Log::open(disk.clone(), &dir, config.log.clone(), &mut found).await {
                     Ok((log, recovery)) => {
                         tracing::debug!(records = recovery.records, dir = %dir.display(), "a copy of the metadata log read");
                         Ok(Copy { place, log, found })
                     }
-                    Err(e) => Err(e.to_string()),
+                    Err(e) => {
+                        rotten.push(format!("{}: {e}", dir.display()));
+                        Err(e.to_string())
+                    }
                 }
             }
         };
@@ -241,16 +245,52 @@ async fn open_copies(
                 failpoint::reached("wal.copy_unreadable");
                 tracing::warn!(place, %why, "a copy of the metadata log cannot be read");
                 first_error.get_or_insert(why.clone());
-                if config.mirrors.present.as_ref().is_some_and(|p| !p.contains(&place)) {
+                if !is_there {
                     out.insert(place, why);
                 }
             }
         }
     }
     match first_error {
+        Some(_) if copies.is_empty() && rotten.len() > 1 => Err(none_whole(rotten)),
         Some(why) if copies.is_empty() => Err(Error::Failed(why)),
         _ => Ok(copies),
     }
+}
+
+/// Takes out the copy that has everything the others have, if its records can be read; else the next one. What was acknowledged is on two of them, or on
+/// their only one, so that one of those left has it as long as fewer are lost than that.
+async fn first_whole(
+    copies: &mut Vec<Copy>,
+    folders: &Folders,
+    restage: &Restage<'_>,
+    out: &mut BTreeMap<Place, String>,
+    rotten: &mut Vec<String>,
+) -> Result<(Copy, Replayed)> {
+    let several = copies.len() > 1 || !rotten.is_empty();
+    loop {
+        let copy = copies.remove(longest(copies));
+        let why = match copy.found.replay(&copy.log, restage).await {
+            Ok(replayed) => return Ok((copy, replayed)),
+            Err(Error::Failed(why)) => why,
+            Err(e) => return Err(e),
+        };
+        failpoint::reached("wal.copy_rotten");
+        let why = format!("{}: {why}", folders.dir(copy.place).display());
+        tracing::error!(%why, "a copy of the metadata log is not whole");
+        rotten.push(why.clone());
+        // It is filled anew when nothing of it is under way any more.
+        if let Err(e) = copy.log.close().await {
+            out.insert(copy.place, e.to_string());
+        }
+        if copies.is_empty() {
+            return Err(if several { none_whole(rotten) } else { Error::Failed(why) });
+        }
+    }
+}
+
+fn none_whole(rotten: &[String]) -> Error {
+    Error::Failed(format!("no copy of the metadata log is whole: {}", rotten.join("; ")))
 }
 
 /// The copy that has everything the others have.
