@@ -569,16 +569,18 @@ fn rot(fleet: &Fleet, d: usize, marker: &[u8]) {
 #[test]
 fn a_copy_with_a_rotten_record_gives_way_to_one_that_is_whole() {
     let _reached = holdfast_objstore_base::failpoint::must_reach(&["wal.copy_rotten"]);
-    let big = |n: u32| Bytes::from([format!("command-{n}:").into_bytes(), vec![n as u8; 9000]].concat());
-    // The damaged one lies where an opening reads no payloads.
+    let big = |n: u32| Bytes::from([format!("command-{n}:").into_bytes(), vec![n as u8; 70_000]].concat());
     let all: Vec<Bytes> = (0..24).map(big).collect();
     for copies in [2, 3] {
+        // The damaged one is not among the last records, whose payloads an opening reads.
+        let mut c = mirrored(copies);
+        (c.log.segment_bytes, c.checkpoint_bytes, c.wal_bytes_max) = (1 << 20, 8 << 20, 8 << 20);
         let stable: Arc<Mutex<Kept>> = Default::default();
         let fleet = Fleet::new(3, 40 + copies as u64);
         run(async {
             // The state holds nothing durably: all is asked of the log.
             let sm = Machine::start_held(&stable);
-            let log = open(&fleet, &sm, mirrored(copies)).await.expect("opens");
+            let log = open(&fleet, &sm, c.clone()).await.expect("opens");
             for command in &all {
                 log.propose(command.clone()).await.expect("proposes");
             }
@@ -587,8 +589,7 @@ fn a_copy_with_a_rotten_record_gives_way_to_one_that_is_whole() {
         for bad in 1..=copies {
             let after = fleet.crash(bad as u64);
             (0..bad).for_each(|d| rot(&after, d, b"command-3:"));
-            let mut c = mirrored(copies);
-            c.create = false;
+            let c = raft::Config { create: false, metrics: Default::default(), ..c.clone() };
             run(async {
                 let sm = Machine::start(&Default::default());
                 let opened = open(&after, &sm, c.clone()).await;

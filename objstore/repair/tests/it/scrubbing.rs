@@ -4,6 +4,7 @@ use crate::rig::Rig;
 use holdfast_objstore_client::Objects;
 use holdfast_objstore_proto::shard::ShardService;
 use holdfast_objstore_repair::Depth;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 #[tokio::test]
@@ -38,6 +39,36 @@ async fn a_light_scrub_finds_absent_shards_and_reads_no_blocks() {
     rig.settled().await;
     let ended = rig.repair.scrub_status().state.light.unwrap();
     assert_eq!((ended.stripes, ended.bytes), (20, 0));
+    rig.all_whole().await;
+    rig.repair.stop().await;
+}
+
+#[tokio::test]
+async fn nothing_is_deleted_while_the_records_may_be_old() {
+    let mut rig = Rig::new(6).await;
+    let ids = rig.fill(20, 100_000).await;
+    // As after the restore of a backup from before the last ten: nothing names them, and no session may publish them any more.
+    rig.map.old.store(true, Ordering::Relaxed);
+    ids[10..].iter().for_each(|id| drop(rig.map.stripes.lock().remove(id)));
+    let shards = || rig.devices.iter().map(|d| d.osd.as_ref().unwrap().shards()).sum::<usize>();
+    let before = shards();
+    rig.repair.start();
+    rig.settled().await;
+    rig.repair.look_at_all();
+    rig.settled().await;
+    for depth in [Depth::Deep, Depth::Light] {
+        rig.repair.scrub(depth);
+        let ended = || rig.repair.scrub_status().state;
+        rig.until("scrubbed", || if depth == Depth::Deep { ended().deep.is_some() } else { ended().light.is_some() }).await;
+        rig.settled().await;
+    }
+    assert_eq!(shards(), before);
+    rig.all_whole().await;
+    // An operator confirms.
+    rig.map.old.store(false, Ordering::Relaxed);
+    rig.repair.look_at_all();
+    rig.until("dropped", || shards() == before / 2).await;
+    assert!(rig.nothing_unnamed().await);
     rig.all_whole().await;
     rig.repair.stop().await;
 }
