@@ -167,6 +167,7 @@ async fn random_histories_on_one_device() {
     let _reached = holdfast_objstore_base::failpoint::must_reach(&[
         "client.get_down",
         "client.write_round",
+        "client.write_left_shards",
         "client.flush_below_quorum",
         "client.delete_skipped",
     ]);
