@@ -109,16 +109,18 @@ def test_the_log_follows_osds_that_are_replaced_added_and_removed(work):
         assert sorted(now) == sorted(disk[n] for n in (0, 3, 4, 5, 6, 7)) and list(now.values()).count("copy") == 3, now
         write(c, range(8, 12))
         healthy(c)
-        # Four of those that were there at first are gone, two of them by accident: as many as may be lost.
+        now = known()
+        # Four of those that were there at first are gone, two of them by accident: as many as may be lost. One held a copy, the other did not.
         c.kill()
-        for n in (3, 4):
+        lost = [next(n for n in (3, 4, 5) if now[disk[n]] == role) for role in ("copy", "spare")]
+        for n in lost:
             shutil.rmtree(disk[n])
-        c.dirs = [disk[n] for n in (0, 5, 6, 7)]
+        c.dirs = [disk[n] for n in (0, 3, 4, 5, 6, 7) if n not in lost]
         c.start()
         check(c, range(0, 12))
         wait_for("three copies", lambda: list(known().values()).count("copy") == 3)
         # A folder that is made anew where it was counts again at once.
-        replaced_in_place(c, (3, 4))
+        replaced_in_place(c, lost)
         wait_for("all known", lambda: sorted(known().values()) == ["copy"] * 3 + ["spare"] * 3)
         healthy(c)
         c.stop()
