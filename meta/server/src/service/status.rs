@@ -128,7 +128,7 @@ impl Service {
     }
 
     /// Has the copies of the log follow the devices there are now; answers folders that it still relies on although they were not to be kept.
-    pub async fn follow_devices(&self, now: Devices) -> Vec<PathBuf> {
+    pub async fn log_follows(&self, now: Devices) -> Vec<PathBuf> {
         self.core.log.devices(now).await
     }
 

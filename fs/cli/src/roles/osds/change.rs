@@ -228,7 +228,7 @@ impl Running {
 
     /// Has the copies of the metadata log lie where the layout says; answers folders that it relies on all the same.
     async fn log_follows(&self, layout: &Layout, renewed: Vec<Place>) -> Vec<PathBuf> {
-        self.service.follow_devices(mirrors::devices(layout, &*self.osds.disk, renewed)).await
+        self.service.log_follows(mirrors::devices(layout, &*self.osds.disk, renewed)).await
     }
 
     /// Has the metadata log know the folder of an OSD that was made, and forget the one it had before; answers what is to be said about that.
