@@ -29,9 +29,9 @@ fmt:
 soak: deps build
 	@HOLDFAST=$(HOLDFAST) PYTHON=$(VENV)/bin/python scripts/soak.sh
 
-# The simulation takes a second of CPU a seed in this profile; HOLDFAST_SIM_SEEDS=500 runs them all.
+# The simulation takes more than a second of CPU a seed in this profile; HOLDFAST_SIM_SEEDS=40 runs fewer than all 500.
 test-units:
-	HOLDFAST_SIM_SEEDS=$${HOLDFAST_SIM_SEEDS:-40} $(CARGO) test --workspace --locked --no-fail-fast
+	$(CARGO) test --workspace --locked --no-fail-fast
 
 test-e2e: deps build
 	HOLDFAST=$(HOLDFAST) FAULTDISK=$(CURDIR)/target/release/faultdisk $(VENV)/bin/python -m pytest tests/e2e -q

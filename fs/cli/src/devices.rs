@@ -70,7 +70,7 @@ fn new_layout(disk: &RealDisk, named: Vec<PathBuf>, meta: PathBuf, code: Option<
     let code = code.unwrap_or_else(|| Code::default_for(named.len()));
     code.carried_by(named.len()).map_err(anyhow::Error::msg)?;
     for path in &named {
-        refuse_used(disk, path)?;
+        refuse_used(disk, path, None)?;
     }
     let place = |(i, path): (usize, &PathBuf)| -> anyhow::Result<OsdPlace> {
         let device = Some(new_id());
@@ -88,8 +88,8 @@ pub fn new_id() -> String {
     format!("{:032x}", u128::from_le_bytes(id))
 }
 
-/// Refuses a device that must not be formatted. Changes nothing.
-pub fn refuse_used(disk: &RealDisk, path: &Path) -> anyhow::Result<()> {
+/// Refuses a device that must not be formatted. `ours`: the cluster that asks, where there is one. Changes nothing.
+pub fn refuse_used(disk: &RealDisk, path: &Path, ours: Option<u128>) -> anyhow::Result<()> {
     let shown = path.display();
     ensure!(device::is_block_device(path), "{shown} is not a block device, or not there; nothing was changed");
     let facts = device::facts(path).with_context(|| format!("cannot look at {shown}"))?;
@@ -122,6 +122,9 @@ pub fn refuse_used(disk: &RealDisk, path: &Path) -> anyhow::Result<()> {
             disk.detach_device(path);
             match found {
                 Inspect::Empty | Inspect::HalfFormatted => {}
+                Inspect::Osd(s) if ours == Some(s.cluster) => {
+                    bail!("{shown} holds {} of this cluster, of now or a former time; nothing was changed; {erase}", s.osd)
+                }
                 Inspect::Osd(s) => {
                     bail!("{shown} holds {} of another cluster ({:08x}); nothing was changed; {erase}", s.osd, s.cluster >> 96)
                 }

@@ -59,8 +59,8 @@ impl Running {
 
     /// Refuses a device that must not be formatted, or that nobody said yes to. Not on the data thread: devices may be slow.
     async fn check_device(&self, path: &Path, format: bool) -> anyhow::Result<()> {
-        let (disk, device) = (self.osds.disk.clone(), path.to_path_buf());
-        tokio::task::spawn_blocking(move || devices::refuse_used(&disk, &device))
+        let (disk, device, ours) = (self.osds.disk.clone(), path.to_path_buf(), Some(self.layout.cluster));
+        tokio::task::spawn_blocking(move || devices::refuse_used(&disk, &device, ours))
             .await
             .context("looking at the device was cut short")??;
         ensure!(format, "{} would be formatted: say --format-devices; nothing was changed", path.display());
